@@ -1,0 +1,291 @@
+"""The record schema: every file of a session directory, with units, in one place.
+
+Stdlib only and importable on Python 3.8: this module is staged into the training process.
+
+A session directory holds JSON Lines files, each with one writer, append-only, one ``os.write`` a
+record. Every record has ``kind``, ``seq`` (0, 1, 2... within the file) and ``mono_ns``
+(CLOCK_MONOTONIC nanoseconds of that host). The first record of each file is a ``header``. Readers
+take only newline-ended lines, count bad ones, and ignore fields that they do not know. A missing or
+non-finite number is null. Durations are integer microseconds (``_us``) in columns that repeat a
+step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shares are 0..1, and
+``_percent`` is 0..100.
+
+``header`` (every file)
+    role (rank|process|supervisor|sampler|analyst), schema, wall_s (Unix time at mono_ns),
+    boot_id, host, pid, pid_start_ticks (field 22 of /proc/PID/stat), plus what the role adds.
+
+``ranks/<rank>-<attempt>-<pid>.process.jsonl`` (written by rank.py from its first moment)
+    header: rank, local_rank, world_size, attempt, argv, python (version string)
+    ``torch``      version: the script has imported torch and the probe is armed
+    ``exception``  type, message, traceback (text), mono_ns of the raise as rank.py saw it
+    ``exit``       code (int; SystemExit code, 1 after an exception)
+
+``ranks/<rank>-<attempt>-<pid>.jsonl`` (the probe; opened at the first backward)
+    header: rank, local_rank, world_size, attempt, python, torch, cuda (null on CPU), nccl (null),
+        cudnn (null), backend (nccl|gloo|... or null), device {type (cuda|cpu), index, name, uuid}
+        where uuid is NVML's "GPU-..." form, or null on a CPU
+    ``facts``      subject "loader": loader (0, 1... in order of first use), workers,
+                   prefetch_factor, pin_memory, persistent_workers, batch_size, batches (length or
+                   null), dataset (class name), worker_pids, first_batch {bytes, pinned, samples,
+                   tokens or null}
+                   subject "ddp": parameters (count), gradient_bytes, bucket_cap_bytes, buckets
+                   (sizes in bytes, or null), gradient_as_bucket_view, broadcast_buffers,
+                   find_unused_parameters, static_graph
+                   subject "optimizer": optimizer (class name), foreach, fused, parameter_groups
+                   subject "script": key/value pairs told by a built-in workload, such as
+                   synthetic_data (true: the files were made up), total_steps
+    ``steps``      columns of equal length over the recorded steps (`is_recorded`), integers:
+                   step (0, 1, ... since the first backward), end_ns (host monotonic ns when the
+                   marker that ends the step was enqueued), host_us (host time between the
+                   step-ending markers), data_us, forward_us, backward_us, exposed_comm_us,
+                   pre_optimizer_us, optimizer_us, other_us (the phases on the device's clock; they
+                   tile the step: their sum is its duration), data_host_us (host time inside
+                   next()), lag_forward_us, lag_backward_us (how far the device ran behind the
+                   host at the end of forward and of backward compute; null where unknown; 0 on
+                   CPU), lag_width_us (uncertainty of both), samples, tokens (null where unknown).
+                   Plus ``stride`` (k of `is_recorded`)
+    ``totals``     sums over all steps of [from_step, to_step): steps, host_us, the phase columns
+                   above, data_host_us, samples, tokens; and phase_steps (steps behind the phases)
+    ``beat``       twice a second: marker (last passed, see MARKERS), marker_ns, step, ready
+                   (batches waiting in the loader's queue, or null)
+    ``scalars``    step, values {name: number or null}
+    ``memory``     allocated_bytes, reserved_bytes, peak_bytes, alloc_retries (CUDA only)
+    ``probe``      cost_us (host time spent in the probe since the last), steps, cost_share,
+                   dropped (steps lost), disabled (null, or why the probe took itself out)
+
+``nodes/<host>/events.jsonl`` (that node's supervisor)
+    header: session, command (argv of torchrun), cwd, device, nproc
+    ``process``    role (sampler|analyst|agent|rank), process_pid, pid_start_ticks, rank or null
+    ``stop``       requested_by, mode (soft|stop|kill), why (user|duration|steps)
+    ``escalated``  stage (soft|term|kill), waited_s
+    ``leftover``   process_pid, state, name: what could not be ended
+    ``rank_exit``  rank, process_pid, code (int or null), signal (name or null)
+    ``exit``       cause (see CAUSES), rank (the first to fail, or null), code, signal, message,
+                   traceback (text or null), log_tail (lines)
+    ``end``        status (done|failed|stopped); nothing follows
+
+``nodes/<host>/devices.jsonl`` (that node's sampler)
+    header: driver (version or null), nvml_error (why there are no GPUs, or null), gpus [{index,
+        uuid, name, memory_total_bytes, power_limit_w, sm_clock_max_mhz, gpm (bool), nvlink_links,
+        pci}], cpu_count, memory_total_bytes, tick_s
+    ``tick``       once a second. gpus {metric: [a value or null a GPU, in the header's order]},
+                   with metrics util_percent, memory_used_bytes, power_w, temperature_c,
+                   sm_clock_mhz, throttle (list of reason names, [] when none), sm_active,
+                   sm_occupancy, tensor_active, dram_active (0..1), nvlink_tx_bytes_per_s,
+                   nvlink_rx_bytes_per_s, pcie_tx_bytes_per_s, pcie_rx_bytes_per_s, energy_j
+                   (cumulative; null on most ticks). host {cpu_percent, cpu_percent_per_core,
+                   load_1m, memory_used_bytes, disk_read_bytes_per_s, disk_write_bytes_per_s,
+                   net_rx_bytes_per_s, net_tx_bytes_per_s}
+    ``processes``  every 5 s: gpus [[{process_pid, used_bytes, name}] a GPU], and ranks [{rank,
+                   process_pid, cpu_percent, rss_bytes, workers [{process_pid, cpu_percent,
+                   rss_bytes}]}] (100 % = one core)
+
+``analysis.jsonl`` (the analyst of node 0, once a second)
+    ``analysis``   step (last step that all ranks finished), steps (count since the start),
+                   window {from_step, to_step, steps (all), recorded, seconds} or null,
+                   warming_up (bool),
+                   step_ms {mean, p50, p95, p99, max} of the window,
+                   throughput {samples_per_s, tokens_per_s, steps_per_s} summed over ranks,
+                   phases {phase: {ms, share}}: the frontier across ranks; ms sum to the step,
+                   ranks [{rank, step, phases {phase: ms}, step_ms, host_step_ms, wait_ms, lag_ms,
+                   data_host_ms, ready, marker, marker_age_s}],
+                   verdict (see below), candidates [{kind, share, rank, phase}],
+                   recent_step_ms (steps finished since the last record, at most 200, for
+                   drawing), scalars {name: last value}, progress {step, total_steps or null,
+                   eta_s or null}, probe {cost_share, dropped, disabled}
+    verdict        kind (VERDICTS), severity (ok|note|warn|critical|unknown), share, rank, phase,
+                   from_step, to_step, since_s (how long it has stood), gain_bound (upper bound of
+                   the speed-up: 1.25 is 25 % faster; null), headline (one sentence),
+                   evidence [sentences with numbers], advice [sentences]
+
+``history.jsonl`` (the analyst; one a minute and at the end; everything sums)
+    ``minute``     from_ns, to_ns, from_step, to_step, steps (all), warmup_steps, step_us (sum),
+                   recorded, phases_us {phase: frontier sum over recorded}, samples, tokens,
+                   latency {bucket: count} (`latency_bucket`; recorded steps), step_us_max,
+                   ranks [{rank, recorded, phases_us {phase: sum}, host_us, wait_us, lag_us,
+                   lag_steps}], gpus [{index, samples, util_percent, sm_active, power_w (sums),
+                   sm_active_samples, memory_peak_bytes, energy_j (last)}], verdicts [{kind,
+                   rank, phase, severity, share, seconds, from_step, to_step, gain_bound, headline,
+                   evidence, advice}], scalars {name: {first, last, min}}. Warm-up steps are
+                   counted in warmup_steps and nowhere else.
+
+``session.json`` (first supervisor, once)
+    schema, id, name, workload, source (builtin|file|script|module|command), argv (the script and
+    its arguments), options {}, device (cuda|cpu), nproc, python (interpreter), cwd, started_at
+    (ISO 8601, UTC), wall_s, host, steps (asked for, or null), duration_s (or null), versions
+    {torchtop, python, torch, cuda, driver}
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+SCHEMA = 1
+
+PHASES = (
+    "data",
+    "forward",
+    "backward",
+    "exposed_comm",
+    "pre_optimizer",
+    "optimizer",
+    "other",
+)
+"""Parts of a step, in the order of DESIGN section 2."""
+
+PHASE_COLUMNS = tuple(phase + "_us" for phase in PHASES)
+
+MARKERS = {
+    "D0": "data",
+    "D1": "forward",
+    "B0": "backward",
+    "BC": "exposed_comm",
+    "B1": "pre_optimizer",
+    "O0": "optimizer",
+    "O1": "other",
+}
+"""Marker to the phase that a rank is in after it has passed the marker."""
+
+CAUSES = (
+    "completed",
+    "stopped",
+    "duration",
+    "steps",
+    "exception",
+    "signal",
+    "exit_code",
+    "out_of_memory",
+    "launcher_killed",
+    "launch_failed",
+    "lost",
+)
+
+VERDICTS = ("DATA", "COMM", "STRAGGLER", "LAUNCH", "COMPUTE-BOUND", "UNDECIDED")
+
+Record = Dict[str, Any]
+
+_HASH = 2654435761
+_LATENCY_BASE = 1.01
+
+
+def is_recorded(step: int, stride: int) -> bool:
+    """Whether a step is kept when one in `stride` (a power of two) is.
+
+    The same on all ranks without talking, free of any beat with the number of loader workers, and
+    nested: the steps kept at a larger stride are among those kept at a smaller one.
+    """
+    return step * _HASH % 2**32 < 2**32 // stride
+
+
+def latency_bucket(microseconds: float) -> int:
+    """The histogram bucket of a step latency; buckets grow by 1 %."""
+    return round(math.log(max(1.0, microseconds)) / math.log(_LATENCY_BASE))
+
+
+def bucket_microseconds(bucket: int) -> float:
+    """The latency in microseconds that a bucket stands for."""
+    return float(_LATENCY_BASE**bucket)
+
+
+def encode(record: Record) -> bytes:
+    """One record as a line of JSON; non-finite numbers become null."""
+    try:
+        text = json.dumps(record, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(record), separators=(",", ":"), allow_nan=False)
+    return text.encode("utf-8", "replace") + b"\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
+
+
+def boot_id() -> Optional[str]:
+    """The kernel's boot id: monotonic clocks compare only within one boot of one host."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+
+
+def start_ticks(pid: int) -> Optional[int]:
+    """When a process started, in clock ticks since boot: with the pid, its identity.
+
+    Returns:
+        None when there is no such process.
+    """
+    try:
+        stat = Path("/proc/%d/stat" % pid).read_bytes()
+        return int(stat[stat.rindex(b")") + 2 :].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+class Appender:
+    """The single writer of one JSON Lines file.
+
+    Args:
+        path: created with O_EXCL; the directory must exist.
+        role: who writes, for the header.
+        **facts: further fields of the header.
+
+    Raises:
+        OSError: the file exists already or cannot be created.
+    """
+
+    def __init__(self, path: "os.PathLike[str]", role: str, **facts: Any) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._fd = os.open(os.fspath(path), flags, 0o600)
+        self._seq = 0
+        pid = os.getpid()
+        self.write(
+            "header",
+            role=role,
+            schema=SCHEMA,
+            wall_s=time.time(),
+            boot_id=boot_id(),
+            host=socket.gethostname(),
+            pid=pid,
+            pid_start_ticks=start_ticks(pid),
+            **facts,
+        )
+
+    def write(self, kind: str, mono_ns: Optional[int] = None, **fields: Any) -> None:
+        """Append one record, in one system call.
+
+        Args:
+            kind: the record's kind.
+            mono_ns: its time; now when omitted.
+            **fields: the rest of the record.
+
+        Raises:
+            OSError: the disk is full, or the file has gone.
+        """
+        stamp = time.monotonic_ns() if mono_ns is None else mono_ns
+        record = {"kind": kind, "seq": self._seq, "mono_ns": stamp}
+        record.update(fields)
+        self._seq += 1
+        os.write(self._fd, encode(record))
+
+    def close(self) -> None:
+        """Close the file; closing twice is allowed."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def columns(rows: List[Dict[str, Any]], names: List[str]) -> Dict[str, List[Any]]:
+    """Rows as columns, for a ``steps`` record."""
+    return {name: [row.get(name) for row in rows] for name in names}
