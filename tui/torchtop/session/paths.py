@@ -1,0 +1,305 @@
+"""Where sessions live, what their files are called, and whether one is alive."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from torchtop.session.records import SCHEMA
+
+Liveness = Literal["starting", "live", "ended", "lost"]
+
+_START_GRACE_S = 30.0
+"""How long a session may be without a supervisor's lock before it counts as lost."""
+
+
+class SessionError(Exception):
+    """Something about a session that the user can act on; the message is one line."""
+
+
+def home() -> Path:
+    """torchtop's state directory: ``$TORCHTOP_HOME``, else under ``$XDG_STATE_HOME``."""
+    if override := os.environ.get("TORCHTOP_HOME"):
+        return Path(override).expanduser().absolute()
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser().absolute() / "torchtop"
+
+
+def config_home() -> Path:
+    """The user's configuration directory for torchtop."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "torchtop"
+
+
+def private_dir(path: Path) -> Path:
+    """Make a directory that only its owner can enter.
+
+    Raises:
+        SessionError: it cannot be made.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SessionError(
+            f"cannot make {path}: {error.strerror}; set TORCHTOP_HOME to a directory you can write"
+        ) from None
+    return path
+
+
+@dataclass(frozen=True)
+class SessionPaths:
+    """The files of one session directory."""
+
+    root: Path
+
+    @property
+    def id(self) -> str:
+        """The session's id, which is its directory's name."""
+        return self.root.name
+
+    @property
+    def meta(self) -> Path:
+        """``session.json``."""
+        return self.root / "session.json"
+
+    @property
+    def ranks(self) -> Path:
+        """The folder of the probes' files."""
+        return self.root / "ranks"
+
+    @property
+    def logs(self) -> Path:
+        """The folder of raw outputs, laid out by torchrun."""
+        return self.root / "logs"
+
+    @property
+    def stage(self) -> Path:
+        """What ranks load."""
+        return self.root / "stage"
+
+    @property
+    def analysis(self) -> Path:
+        """``analysis.jsonl``."""
+        return self.root / "analysis.jsonl"
+
+    @property
+    def history(self) -> Path:
+        """``history.jsonl``."""
+        return self.root / "history.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """``summary.json``."""
+        return self.root / "summary.json"
+
+    @property
+    def summary_text(self) -> Path:
+        """``summary.md``."""
+        return self.root / "summary.md"
+
+    def node(self, host: str | None = None) -> NodePaths:
+        """The folder of one node (this host when omitted)."""
+        return NodePaths(self.root / "nodes" / safe_name(host or socket.gethostname()))
+
+    def nodes(self) -> list[NodePaths]:
+        """The folders of all nodes that take part, in order of name."""
+        try:
+            return [NodePaths(p) for p in sorted((self.root / "nodes").iterdir()) if p.is_dir()]
+        except OSError:
+            return []
+
+
+@dataclass(frozen=True)
+class NodePaths:
+    """One node's files within a session directory."""
+
+    root: Path
+
+    @property
+    def events(self) -> Path:
+        """The supervisor's records."""
+        return self.root / "events.jsonl"
+
+    @property
+    def devices(self) -> Path:
+        """The sampler's records."""
+        return self.root / "devices.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        """Held with flock by the supervisor for as long as it lives."""
+        return self.root / "lock"
+
+    @property
+    def requests(self) -> Path:
+        """Where viewers leave stop requests, one file a requester."""
+        return self.root / "requests"
+
+
+def safe_name(text: str, limit: int = 40) -> str:
+    """A piece of a file name made from any text."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:limit] or "x"
+
+
+def sessions_root() -> Path:
+    """The folder that holds the session directories."""
+    return home() / "sessions"
+
+
+def new_session(name: str) -> SessionPaths:
+    """Make an empty session directory; its id begins with the local time.
+
+    Raises:
+        SessionError: the state directory cannot be written.
+    """
+    private_dir(home())
+    root = private_dir(sessions_root())
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for _ in range(20):
+        paths = SessionPaths(root / f"{stamp}-{safe_name(name)}-{secrets.token_hex(2)}")
+        try:
+            paths.root.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise SessionError(f"cannot make {paths.root}: {error.strerror}") from None
+        for folder in (paths.ranks, paths.logs, paths.stage):
+            folder.mkdir(mode=0o700)
+        node = paths.node()
+        node.requests.mkdir(mode=0o700, parents=True)
+        return paths
+    raise SessionError(f"cannot find a free session name in {root}")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file so that a reader sees all of it or none."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(json.dumps(value, indent=1, default=str) + "\n", encoding="utf-8")
+    partial.chmod(0o600)
+    partial.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON object from a file, or None when it is absent or not one."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def list_sessions() -> list[SessionPaths]:
+    """All sessions, newest first."""
+    try:
+        roots = [p for p in sessions_root().iterdir() if (p / "session.json").is_file()]
+    except OSError:
+        return []
+    return [SessionPaths(p) for p in sorted(roots, key=lambda p: p.name, reverse=True)]
+
+
+def find_session(reference: str | None) -> SessionPaths:
+    """A session by id, by the start of its id, by name, by path, or the latest when omitted.
+
+    Raises:
+        SessionError: there is none, or more than one.
+    """
+    if reference and ("/" in reference or Path(reference, "session.json").is_file()):
+        paths = SessionPaths(Path(reference).expanduser().absolute())
+        if not paths.meta.is_file():
+            raise SessionError(f"{reference} is not a session directory (no session.json in it)")
+        return paths
+    sessions = list_sessions()
+    if not sessions:
+        raise SessionError(f"there are no sessions in {home()}; start one with: torchtop run")
+    if not reference:
+        return sessions[0]
+    exact = [s for s in sessions if s.id == reference]
+    hits = exact or [s for s in sessions if s.id.startswith(reference)]
+    hits = hits or [s for s in sessions if (read_json(s.meta) or {}).get("name") == reference][:1]
+    if not hits:
+        raise SessionError(f"no session is called {reference}; see: torchtop ls")
+    if len(hits) > 1:
+        raise SessionError(f"{reference} fits {len(hits)} sessions; give more of the id")
+    return hits[0]
+
+
+def is_locked(lock: Path) -> bool:
+    """Whether a living process holds the lock. The kernel drops it however the holder ends."""
+    try:
+        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def liveness(paths: SessionPaths) -> Liveness:
+    """Whether a session is starting, live, ended in order, or lost its supervisor."""
+    nodes = paths.nodes()
+    if any(is_locked(node.lock) for node in nodes):
+        return "live"
+    if paths.summary.is_file() or any(_has_ended(node.events) for node in nodes):
+        return "ended"
+    if not any(node.lock.exists() for node in nodes):
+        meta = read_json(paths.meta) or {}
+        age = time.time() - float(meta.get("wall_s") or 0)
+        if 0 <= age < _START_GRACE_S:
+            return "starting"
+    return "lost"
+
+
+def _has_ended(events: Path) -> bool:
+    """Whether the last whole record of an event file is ``end``."""
+    try:
+        with events.open("rb") as file:
+            file.seek(max(0, events.stat().st_size - 4096))
+            lines = file.read().splitlines()
+    except OSError:
+        return False
+    return bool(lines) and b'"kind":"end"' in lines[-1]
+
+
+def request_stop(paths: SessionPaths, mode: str, requested_by: str) -> None:
+    """Ask every node's supervisor to stop: ``soft``, ``stop`` or ``kill``.
+
+    A file in the node's ``requests`` folder: it works over NFS, and twice is once.
+
+    Raises:
+        SessionError: the session directory cannot be written.
+    """
+    name = f"{mode}-{os.getpid()}.json"
+    for node in paths.nodes():
+        try:
+            node.requests.mkdir(mode=0o700, exist_ok=True)
+            write_json(node.requests / name, {"mode": mode, "requested_by": requested_by})
+        except OSError as error:
+            raise SessionError(f"cannot ask {paths.id} to stop: {error.strerror}") from None
+
+
+def iter_requests(node: NodePaths) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The whole requests that wait for a node's supervisor."""
+    try:
+        files = sorted(node.requests.glob("[!.]*.json"))
+    except OSError:
+        return
+    for file in files:
+        if request := read_json(file):
+            yield file, request
+
+
+def describe(paths: SessionPaths) -> dict[str, Any]:
+    """``session.json``, or what can be said without it."""
+    return read_json(paths.meta) or {"schema": SCHEMA, "id": paths.id, "name": paths.id}

@@ -1,0 +1,382 @@
+"""What a session looks like at one moment: records folded into a frozen snapshot.
+
+The viewer, ``--no-tui`` and replay all draw a `Snapshot` and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torchtop.session.records import Record
+
+Status = Literal["idle", "starting", "running", "stopping", "done", "failed", "stopped", "lost"]
+
+SERIES_SECONDS = 900
+"""Length of the per-second series; older history is in the minutes."""
+
+DEVICE_METRICS = ("util_percent", "sm_active", "memory_used_bytes", "power_w")
+"""Device metrics that are kept as series for the charts."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU of one node: static facts, the last tick, and series (oldest first)."""
+
+    host: str
+    index: int
+    facts: Mapping[str, Any]
+    now: Mapping[str, Any]
+    series: Mapping[str, tuple[float | None, ...]]
+    processes: tuple[Mapping[str, Any], ...]
+    age_s: float
+    ranks: tuple[int, ...]
+    """Ranks of this session that run on it."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """One node's host: the last tick's ``host`` fields, facts, and series."""
+
+    name: str
+    facts: Mapping[str, Any]
+    now: Mapping[str, Any]
+    cpu_series: tuple[float | None, ...]
+    age_s: float
+    nvml_error: str | None
+
+
+@dataclass(frozen=True)
+class Rank:
+    """What is known of one rank."""
+
+    rank: int
+    host: str
+    header: Mapping[str, Any]
+    loaders: tuple[Mapping[str, Any], ...]
+    ddp: Mapping[str, Any]
+    optimizer: Mapping[str, Any]
+    script: Mapping[str, Any]
+    memory: Mapping[str, Any]
+    marker: str | None
+    marker_age_s: float | None
+    ready: int | None
+    process: Mapping[str, Any]
+    """The last ``processes`` entry: cpu_percent, rss_bytes, workers."""
+    exit_code: int | None
+    exception: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Point:
+    """One second of the run, for charts. Null where unknown."""
+
+    mono_ns: int
+    step: int | None
+    step_ms: float | None
+    samples_per_s: float | None
+    tokens_per_s: float | None
+    data_share: float | None
+    comm_share: float | None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All that a screen shows of a session at `now_ns`."""
+
+    meta: Mapping[str, Any]
+    status: Status
+    now_ns: int
+    elapsed_s: float
+    analysis: Mapping[str, Any] | None
+    analysis_age_s: float | None
+    points: tuple[Point, ...]
+    """Per second, the last `SERIES_SECONDS`."""
+    recent_step_ms: tuple[float, ...]
+    """Latencies of the last finished steps, oldest first, at most 2000."""
+    minutes: tuple[Mapping[str, Any], ...]
+    gpus: tuple[Gpu, ...]
+    hosts: tuple[Host, ...]
+    ranks: tuple[Rank, ...]
+    events: tuple[Mapping[str, Any], ...]
+    exit: Mapping[str, Any] | None
+    bad_lines: int = 0
+    newer_schema: bool = False
+
+    @property
+    def verdict(self) -> Mapping[str, Any] | None:
+        """The verdict of the last analysis."""
+        return (self.analysis or {}).get("verdict")
+
+    @property
+    def live(self) -> bool:
+        """Whether the training may still be running."""
+        return self.status in ("starting", "running", "stopping")
+
+
+@dataclass
+class _Node:
+    header: dict[str, Any] = field(default_factory=dict)
+    tick: dict[str, Any] = field(default_factory=dict)
+    processes: dict[str, Any] = field(default_factory=dict)
+    gpu_series: list[dict[str, deque[float | None]]] = field(default_factory=list)
+    cpu_series: deque[float | None] = field(default_factory=lambda: deque(maxlen=SERIES_SECONDS))
+
+
+@dataclass
+class _Rank:
+    source: str = ""
+    header: dict[str, Any] = field(default_factory=dict)
+    loaders: dict[int, dict[str, Any]] = field(default_factory=dict)
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict)
+    beat: dict[str, Any] = field(default_factory=dict)
+    process_header: dict[str, Any] = field(default_factory=dict)
+    exit_code: int | None = None
+    exception: dict[str, Any] | None = None
+
+    def apply_process(self, record: Record) -> None:
+        if record["kind"] == "header":
+            self.process_header = record
+        elif record["kind"] == "exception":
+            self.exception = record
+        elif record["kind"] == "exit":
+            self.exit_code = record.get("code")
+
+
+class SessionState:
+    """Folds records, in any order between files, into snapshots.
+
+    Args:
+        meta: the contents of ``session.json``; empty for the idle view of a machine.
+    """
+
+    def __init__(self, meta: Mapping[str, Any] | None = None) -> None:
+        self.meta: Mapping[str, Any] = meta or {}
+        self.last_ns = 0
+        self._first_ns: int | None = None
+        self._nodes: dict[str, _Node] = {}
+        self._ranks: dict[int, _Rank] = {}
+        self._by_source: dict[str, int] = {}
+        self._points: deque[Point] = deque(maxlen=SERIES_SECONDS)
+        self._recent: deque[float] = deque(maxlen=2000)
+        self._minutes: list[dict[str, Any]] = []
+        self._events: deque[dict[str, Any]] = deque(maxlen=500)
+        self._analysis: dict[str, Any] | None = None
+        self._exit: dict[str, Any] | None = None
+        self._end: dict[str, Any] | None = None
+        self._stopping = False
+
+    def apply(self, source: str, record: Record) -> None:
+        """Take in one record of the file `source` (a path relative to the session directory)."""
+        mono_ns = record.get("mono_ns")
+        if isinstance(mono_ns, int):
+            self.last_ns = max(self.last_ns, mono_ns)
+        if source.startswith("ranks/"):
+            self._apply_rank(source, record)
+        elif source.endswith("devices.jsonl"):
+            self._apply_device(source.split("/")[1], record)
+        elif source.endswith("events.jsonl"):
+            self._apply_event(source.split("/")[1], record)
+        elif record["kind"] == "analysis":
+            self._apply_analysis(record)
+        elif record["kind"] == "minute":
+            self._minutes.append(record)
+
+    def _apply_rank(self, source: str, record: Record) -> None:
+        kind = record["kind"]
+        if kind == "header" and isinstance(record.get("rank"), int):
+            self._by_source[source] = record["rank"]
+        number = self._by_source.get(source)
+        if number is None:
+            return
+        rank = self._ranks.setdefault(number, _Rank())
+        if source.endswith(".process.jsonl"):
+            rank.apply_process(record)
+        elif kind == "header":
+            rank.source, rank.header = source, record
+        elif source != rank.source:
+            return
+        elif kind == "facts":
+            if record.get("subject") == "loader":
+                rank.loaders[record.get("loader", 0)] = record
+            else:
+                merged = {**rank.facts.get(record.get("subject", ""), {}), **record}
+                rank.facts[record.get("subject", "")] = merged
+        elif kind == "memory":
+            rank.memory = record
+        elif kind == "beat":
+            rank.beat = record
+
+    def _apply_device(self, host: str, record: Record) -> None:
+        node = self._nodes.setdefault(host, _Node())
+        if record["kind"] == "header":
+            node.header = record
+            gpus = record.get("gpus") or []
+            node.gpu_series = [
+                {name: deque(maxlen=SERIES_SECONDS) for name in DEVICE_METRICS} for _ in gpus
+            ]
+        elif record["kind"] == "processes":
+            node.processes = record
+        elif record["kind"] == "tick":
+            node.tick = record
+            node.cpu_series.append((record.get("host") or {}).get("cpu_percent"))
+            metrics = record.get("gpus") or {}
+            for index, series in enumerate(node.gpu_series):
+                for name, values in series.items():
+                    values.append(_at(metrics.get(name), index))
+
+    def _apply_event(self, host: str, record: Record) -> None:
+        kind = record["kind"]
+        if kind == "header":
+            self._first_ns = record.get("mono_ns")
+        self._events.append({**record, "host": host})
+        if kind == "stop":
+            self._stopping = True
+        elif kind == "exit":
+            self._exit = record
+        elif kind == "end":
+            self._end = record
+
+    def _apply_analysis(self, record: Record) -> None:
+        self._analysis = record
+        phases = record.get("phases") or {}
+        throughput = record.get("throughput") or {}
+        self._points.append(
+            Point(
+                mono_ns=record["mono_ns"],
+                step=record.get("step"),
+                step_ms=(record.get("step_ms") or {}).get("mean"),
+                samples_per_s=throughput.get("samples_per_s"),
+                tokens_per_s=throughput.get("tokens_per_s"),
+                data_share=(phases.get("data") or {}).get("share"),
+                comm_share=(phases.get("exposed_comm") or {}).get("share"),
+            )
+        )
+        self._recent.extend(record.get("recent_step_ms") or ())
+
+    def snapshot(
+        self,
+        now_ns: int | None = None,
+        lost: bool = False,
+        bad_lines: int = 0,
+        newer_schema: bool = False,
+    ) -> Snapshot:
+        """The session as it looks at `now_ns` (the last record's time when omitted).
+
+        Args:
+            now_ns: monotonic nanoseconds of the host that wrote the records.
+            lost: there is no supervisor although the session has not ended.
+            bad_lines: lines that the reader had to skip.
+            newer_schema: a file is of a newer torchtop.
+        """
+        now = max(now_ns or 0, self.last_ns)
+        until = self._end["mono_ns"] if self._end else now
+        started = self._first_ns if self._first_ns is not None else until
+        analysis = self._analysis
+        return Snapshot(
+            meta=self.meta,
+            status=self._status(lost),
+            now_ns=now,
+            elapsed_s=max(0, until - started) / 1e9,
+            analysis=analysis,
+            analysis_age_s=(now - analysis["mono_ns"]) / 1e9 if analysis else None,
+            points=tuple(self._points),
+            recent_step_ms=tuple(self._recent),
+            minutes=tuple(self._minutes),
+            gpus=tuple(self._gpus(now)),
+            hosts=tuple(self._hosts(now)),
+            ranks=tuple(self._rank(n, r, now) for n, r in sorted(self._ranks.items())),
+            events=tuple(self._events),
+            exit=self._exit,
+            bad_lines=bad_lines,
+            newer_schema=newer_schema,
+        )
+
+    def _status(self, lost: bool) -> Status:
+        if not self.meta:
+            return "idle"
+        if self._end:
+            status: Status = self._end.get("status", "done")
+            return status
+        if lost:
+            return "lost"
+        if self._stopping:
+            return "stopping"
+        return "running" if self._analysis and self._analysis.get("steps") else "starting"
+
+    def _gpus(self, now: int) -> list[Gpu]:
+        by_uuid: dict[str, list[int]] = {}
+        for number, rank in self._ranks.items():
+            uuid = (rank.header.get("device") or {}).get("uuid")
+            if uuid:
+                by_uuid.setdefault(uuid, []).append(number)
+        gpus = []
+        for host, node in sorted(self._nodes.items()):
+            metrics = node.tick.get("gpus") or {}
+            for i, facts in enumerate(node.header.get("gpus") or []):
+                series = node.gpu_series[i]
+                gpus.append(
+                    Gpu(
+                        host=host,
+                        index=facts.get("index", i),
+                        facts=facts,
+                        now={name: _at(values, i) for name, values in metrics.items()},
+                        series={name: tuple(values) for name, values in series.items()},
+                        processes=tuple(_at(node.processes.get("gpus"), i) or ()),
+                        age_s=_age(node.tick, now),
+                        ranks=tuple(sorted(by_uuid.get(facts.get("uuid"), []))),
+                    )
+                )
+        return gpus
+
+    def _hosts(self, now: int) -> list[Host]:
+        return [
+            Host(
+                name=name,
+                facts=node.header,
+                now=node.tick.get("host") or {},
+                cpu_series=tuple(node.cpu_series),
+                age_s=_age(node.tick, now),
+                nvml_error=node.header.get("nvml_error"),
+            )
+            for name, node in sorted(self._nodes.items())
+        ]
+
+    def _rank(self, number: int, rank: _Rank, now: int) -> Rank:
+        header = rank.header or rank.process_header
+        host = str(header.get("host", ""))
+        marker_ns = rank.beat.get("marker_ns")
+        process = {}
+        for node in self._nodes.values():
+            for entry in node.processes.get("ranks") or ():
+                if entry.get("rank") == number:
+                    process = entry
+        return Rank(
+            rank=number,
+            host=host,
+            header=header,
+            loaders=tuple(loader for _, loader in sorted(rank.loaders.items())),
+            ddp=rank.facts.get("ddp", {}),
+            optimizer=rank.facts.get("optimizer", {}),
+            script=rank.facts.get("script", {}),
+            memory=rank.memory,
+            marker=rank.beat.get("marker"),
+            marker_age_s=max(0, now - marker_ns) / 1e9 if marker_ns else None,
+            ready=rank.beat.get("ready"),
+            process=process,
+            exit_code=rank.exit_code,
+            exception=rank.exception,
+        )
+
+
+def _at(values: Any, index: int) -> Any:
+    """The value of one GPU in a column, or None."""
+    return values[index] if isinstance(values, list) and index < len(values) else None
+
+
+def _age(record: Mapping[str, Any], now: int) -> float:
+    stamp = record.get("mono_ns")
+    return max(0, now - stamp) / 1e9 if stamp else float("inf")

@@ -1,0 +1,152 @@
+"""Reading session files while they grow."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torchtop.session.paths import SessionPaths
+from torchtop.session.records import SCHEMA, Record
+
+_CHUNK = 1 << 20
+_LINE_LIMIT = 8 << 20
+"""A line longer than this is no record of ours: it is dropped while it streams by."""
+
+
+class Tail:
+    """The newline-ended records of one file, each given once.
+
+    Lines that do not parse are counted in `bad` and skipped; an unfinished last line waits. A file
+    that is absent, or vanishes, yields nothing.
+
+    Args:
+        path: the file.
+        last_bytes: begin with the header and then about this many bytes before the end, for a view
+            that needs only the recent part of a long file; all of it when omitted.
+    """
+
+    def __init__(self, path: Path, last_bytes: int | None = None) -> None:
+        self.path = path
+        self.bad = 0
+        self.newer_schema = False
+        self._offset = 0
+        self._rest = b""
+        self._last_bytes = last_bytes
+
+    def poll(self, limit: int | None = None) -> list[Record]:
+        """The records that were completed since the last call.
+
+        Args:
+            limit: read at most about this many bytes (for a reader that must stay responsive).
+        """
+        records = self._jump()
+        taken = 0
+        while limit is None or taken < limit:
+            data = self._read()
+            if not data:
+                break
+            taken += len(data)
+            lines = (self._rest + data).split(b"\n")
+            self._rest = lines.pop()
+            if len(self._rest) > _LINE_LIMIT:
+                self._rest = b"\x00"
+            for line in lines:
+                if record := self._parse(line):
+                    records.append(record)
+        return records
+
+    def _jump(self) -> list[Record]:
+        """Once: the header alone, and on to the last part of a file that is long."""
+        if self._last_bytes is None or self._offset:
+            return []
+        try:
+            with self.path.open("rb") as file:
+                header = file.readline(_LINE_LIMIT)
+                start = os.fstat(file.fileno()).st_size - self._last_bytes
+                if start <= len(header):
+                    return []
+                file.seek(start)
+                file.readline(_LINE_LIMIT)
+                self._offset = file.tell()
+        except OSError:
+            return []
+        record = self._parse(header)
+        return [record] if record else []
+
+    def _read(self) -> bytes:
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                if os.fstat(file.fileno()).st_size < self._offset:
+                    return b""
+                file.seek(self._offset)
+                data = file.read(_CHUNK) or b""
+        except OSError:
+            return b""
+        self._offset += len(data)
+        return data
+
+    def _parse(self, line: bytes) -> Record | None:
+        if not line.strip():
+            return None
+        try:
+            record = json.loads(line)
+        except ValueError:
+            self.bad += 1
+            return None
+        if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
+            self.bad += 1
+            return None
+        schema = record.get("schema")
+        if record["kind"] == "header" and isinstance(schema, int) and schema > SCHEMA:
+            self.newer_schema = True
+        return record
+
+
+@dataclass
+class SessionTail:
+    """All record files of a session directory, found as they appear.
+
+    Attributes:
+        paths: the session.
+        skip: path endings to leave out (the analyst does not read its own output).
+        last_bytes: as in `Tail`, for the files that grow by the second.
+    """
+
+    paths: SessionPaths
+    skip: tuple[str, ...] = ()
+    last_bytes: int | None = None
+    _tails: dict[str, Tail] = field(default_factory=dict)
+
+    def poll(self) -> Iterator[tuple[str, Record]]:
+        """Each new record with its file's path relative to the session, file by file."""
+        self._discover()
+        for source, tail in self._tails.items():
+            for record in tail.poll():
+                yield source, record
+
+    @property
+    def bad(self) -> int:
+        """Lines that could not be read, over all files."""
+        return sum(tail.bad for tail in self._tails.values())
+
+    @property
+    def newer_schema(self) -> bool:
+        """Whether a file was written by a newer torchtop than this one."""
+        return any(tail.newer_schema for tail in self._tails.values())
+
+    def _discover(self) -> None:
+        # Headers first, then what refers to them: nodes, ranks, and the analyst's last.
+        for pattern in ("nodes/*/*.jsonl", "ranks/*.jsonl", "*.jsonl"):
+            try:
+                found = sorted(self.paths.root.glob(pattern))
+            except OSError:
+                continue
+            for path in found:
+                source = str(path.relative_to(self.paths.root))
+                if source not in self._tails and not source.endswith(self.skip or ("\0",)):
+                    growing = source.endswith(("devices.jsonl", "analysis.jsonl"))
+                    growing = growing or source.startswith("ranks/")
+                    self._tails[source] = Tail(path, self.last_bytes if growing else None)
