@@ -1,0 +1,66 @@
+"""Staging: what a rank loads, copied into the session's ``stage`` folder.
+
+The interpreter that trains need not have torchtop: it gets the probe as a private package beside
+`rank.py`, and, at the end of its path, the built-in workloads.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torchtop
+
+_RANK = '''"""Runs the user's script with torchtop's probe; started by torchrun."""
+import importlib.util, pathlib, sys
+_here = pathlib.Path(__file__).absolute().parent
+_spec = importlib.util.spec_from_file_location(
+    "_torchtop", str(_here / "_torchtop" / "__init__.py"),
+    submodule_search_locations=[str(_here / "_torchtop")])
+sys.modules["_torchtop"] = importlib.util.module_from_spec(_spec)
+importlib.import_module("_torchtop.probe.entry").run(globals(), _here)
+'''
+
+
+def stage_probe(stage: Path) -> Path:
+    """Copy the probe and the built-in workloads.
+
+    Args:
+        stage: the session's ``stage`` folder, which exists.
+
+    Returns:
+        The path of `rank.py`.
+
+    Raises:
+        OSError: the copy failed.
+    """
+    package = Path(torchtop.__file__).parent
+    private = stage / "_torchtop"
+    (private / "session").mkdir(parents=True)
+    (private / "__init__.py").touch()
+    (private / "session" / "__init__.py").touch()
+    shutil.copy(package / "session" / "records.py", private / "session")
+    _copy_sources(package / "probe", private / "probe")
+    fallback = stage / "fallback"
+    (fallback / "torchtop").mkdir(parents=True)
+    shutil.copy(package / "__init__.py", fallback / "torchtop")
+    workloads = _workloads_package()
+    if workloads is not None:
+        _copy_sources(workloads, fallback / "torchtop_workloads")
+    rank = stage / "rank.py"
+    rank.write_text(_RANK, encoding="utf-8")
+    return rank
+
+
+def _copy_sources(source: Path, target: Path) -> None:
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+
+
+def _workloads_package() -> Path | None:
+    """The folder of the built-in workloads, which import torch: found without importing them."""
+    from importlib.util import find_spec
+
+    spec = find_spec("torchtop_workloads")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))

@@ -1,0 +1,130 @@
+"""Facts of the objects that a training loop is made of. They are read once, not on every step."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Any, Dict, List, Optional
+
+Facts = Dict[str, Any]
+
+
+def identity() -> Facts:
+    """Which rank this process is, from torchrun's environment (a lone process is rank 0 of 1)."""
+
+    def number(name: str, default: int) -> int:
+        try:
+            return int(os.environ.get(name, default))
+        except ValueError:
+            return default
+
+    return {
+        "rank": number("RANK", 0),
+        "local_rank": number("LOCAL_RANK", 0),
+        "world_size": number("WORLD_SIZE", 1),
+        "attempt": number("TORCHELASTIC_RESTART_COUNT", 0),
+    }
+
+
+def versions(torch: Any, cuda: bool) -> Facts:
+    """Versions of what computes and communicates; null where it takes no part."""
+    nccl = cudnn = backend = None
+    if cuda:
+        try:
+            nccl = ".".join(str(part) for part in torch.cuda.nccl.version())
+        except Exception:
+            nccl = None  # a build without NCCL
+        cudnn = torch.backends.cudnn.version()
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        backend = str(distributed.get_backend())
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda if cuda else None,
+        "nccl": nccl,
+        "cudnn": cudnn,
+        "backend": backend,
+    }
+
+
+def device(torch: Any, index: Optional[int]) -> Facts:
+    """The device that a rank computes on; `index` is CUDA's, None on a CPU."""
+    if index is None:
+        return {"type": "cpu", "index": None, "name": platform.machine(), "uuid": None}
+    properties = torch.cuda.get_device_properties(index)
+    uuid = getattr(properties, "uuid", None)
+    return {
+        "type": "cuda",
+        "index": index,
+        "name": properties.name,
+        # torch leaves out the prefix that NVML has.
+        "uuid": None if uuid is None else "GPU-" + str(uuid).replace("GPU-", ""),
+    }
+
+
+def loader(iterator: Any) -> Facts:
+    """The settings of a DataLoader, from its iterator."""
+    sampler = getattr(iterator, "_index_sampler", None)
+    try:
+        batches = len(sampler) if sampler is not None else None
+    except TypeError:
+        batches = None
+    workers: List[Any] = list(getattr(iterator, "_workers", ()))
+    return {
+        "workers": int(getattr(iterator, "_num_workers", 0)),
+        "prefetch_factor": getattr(iterator, "_prefetch_factor", None),
+        "pin_memory": bool(getattr(iterator, "_pin_memory", False)),
+        "persistent_workers": bool(getattr(iterator, "_persistent_workers", False)),
+        "batch_size": getattr(sampler, "batch_size", None),
+        "batches": batches,
+        "dataset": type(getattr(iterator, "_dataset", None)).__name__,
+        "worker_pids": [worker.pid for worker in workers],
+    }
+
+
+def ready(iterator: Any) -> Optional[int]:
+    """Batches that wait in a DataLoader's queues, or None where there is no queue."""
+    if not getattr(iterator, "_workers", None):
+        return None
+    try:
+        stored = sum(1 for task in iterator._task_info.values() if len(task) == 2)
+        return int(iterator._data_queue.qsize()) + stored
+    except (AttributeError, NotImplementedError, OSError, RuntimeError):
+        return None
+
+
+def ddp(model: Any) -> Facts:
+    """The settings of a DistributedDataParallel module and the size of its gradients."""
+    parameters = [p for p in model.module.parameters() if p.requires_grad]
+    return {
+        "parameters": sum(p.numel() for p in parameters),
+        "gradient_bytes": sum(p.numel() * p.element_size() for p in parameters),
+        "bucket_cap_bytes": getattr(model, "bucket_bytes_cap", None),
+        "buckets": None,
+        "gradient_as_bucket_view": bool(getattr(model, "gradient_as_bucket_view", False)),
+        "broadcast_buffers": bool(getattr(model, "broadcast_buffers", False)),
+        "find_unused_parameters": bool(getattr(model, "find_unused_parameters", False)),
+        "static_graph": bool(getattr(model, "static_graph", False)),
+    }
+
+
+def bucket_sizes(model: Any) -> Optional[List[int]]:
+    """The sizes in bytes of DDP's buckets after it has rebuilt them; None where not told."""
+    try:
+        data = model._get_ddp_logging_data()
+        text = data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or ""
+        return [int(part) for part in str(text).replace(" ", "").split(",") if part] or None
+    except (AttributeError, RuntimeError, ValueError):
+        return None
+
+
+def optimizer(instance: Any) -> Facts:
+    """An optimizer's class and how it applies its updates."""
+    groups = getattr(instance, "param_groups", None) or [{}]
+    return {
+        "optimizer": type(instance).__name__,
+        "foreach": groups[0].get("foreach"),
+        "fused": groups[0].get("fused"),
+        "parameter_groups": len(groups),
+    }

@@ -1,0 +1,118 @@
+"""Where the probe enters torch: a handful of seams, none of them inside a compiled graph."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+from .runtime import Probe
+
+RUNTIME = "_torchtop_runtime"
+"""The name under which ``torchtop.log`` finds the probe in ``sys.modules``."""
+
+
+def install(torch: Any, directory: Path) -> Probe:
+    """Arm the probe in a process that has just imported torch.
+
+    Args:
+        torch: the module.
+        directory: the session's ``ranks`` folder.
+    """
+    probe = Probe(torch, directory)
+    for patch in (_patch_loader, _patch_backward, _patch_optimizer, _patch_ddp, _patch_capture):
+        try:
+            patch(probe, torch)
+        except Exception as error:
+            probe.disable("{}: {}".format(patch.__name__, error))
+    module = types.ModuleType(RUNTIME)
+    module.log = probe.log  # type: ignore[attr-defined]
+    module.tell = probe.tell  # type: ignore[attr-defined]
+    sys.modules[RUNTIME] = module
+    os.register_at_fork(after_in_child=probe.after_fork)
+    atexit.register(probe.finish)
+    return probe
+
+
+def _patch_loader(probe: Probe, torch: Any) -> None:
+    from torch.utils.data import dataloader
+
+    base = dataloader._BaseDataLoaderIter
+    original = base.__next__
+
+    @functools.wraps(original)
+    def __next__(self: Any) -> Any:  # noqa: N807
+        return probe.fetch(original, self)
+
+    base.__next__ = __next__  # type: ignore[method-assign]
+    # Iterators are their own ``next`` in old releases, where it is a second name of the method.
+    if "next" in vars(base):
+        base.next = __next__  # type: ignore[attr-defined]
+
+
+def _patch_backward(probe: Probe, torch: Any) -> None:
+    original = torch.autograd.backward
+    in_backward = torch._C._current_graph_task_id
+    compiling = getattr(torch.compiler, "is_compiling", lambda: False)
+
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if compiling():
+            return original(*args, **kwargs)
+        nested = in_backward() != -1
+        probe.backward_begins(args[0] if args else kwargs.get("tensors"), nested)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            probe.backward_ends(nested)
+
+    torch.autograd.backward = backward
+
+
+def _patch_optimizer(probe: Probe, torch: Any) -> None:
+    from torch.optim import optimizer
+
+    def before(instance: Any, args: Any, kwargs: Any) -> None:
+        probe.optimizer_begins(instance)
+
+    def after(instance: Any, args: Any, kwargs: Any) -> None:
+        probe.optimizer_ends()
+
+    optimizer.register_optimizer_step_pre_hook(before)
+    optimizer.register_optimizer_step_post_hook(after)
+
+
+def _patch_ddp(probe: Probe, torch: Any) -> None:
+    from torch.nn.parallel import DistributedDataParallel
+
+    original = DistributedDataParallel.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        original(self, *args, **kwargs)
+        probe.model_made(self)
+
+    DistributedDataParallel.__init__ = __init__  # type: ignore[method-assign]
+
+
+def _patch_capture(probe: Probe, torch: Any) -> None:
+    graph = torch.cuda.CUDAGraph
+    begin, end = graph.capture_begin, graph.capture_end
+
+    @functools.wraps(begin)
+    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        probe.capturing(True)
+        return begin(self, *args, **kwargs)
+
+    @functools.wraps(end)
+    def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return end(self, *args, **kwargs)
+        finally:
+            probe.capturing(False)
+
+    graph.capture_begin, graph.capture_end = capture_begin, capture_end
