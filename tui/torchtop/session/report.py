@@ -1,0 +1,112 @@
+"""The summary as Markdown that pastes well into a report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>|#~])")
+
+
+def escape(text: object) -> str:
+    """Any text as one line of plain Markdown: nothing in it is markup or a control character."""
+    flat = "".join(c if c.isprintable() else " " for c in str(text))
+    return _MARKUP.sub(r"\\\1", flat)
+
+
+def render_markdown(summary: Mapping[str, Any]) -> str:
+    """A summary as Markdown: what ran, the verdict, the numbers, the phases, the GPUs."""
+    lines = [f"# {escape(summary['name'] or summary['id'])}", ""]
+    lines += [*_head(summary), "", *_verdict(summary), ""]
+    lines += ["| measure | value |", "|---|---|", *_numbers(summary), ""]
+    lines += [*_phases(summary), ""]
+    if summary["gpus"]:
+        lines += [*_gpus(summary), ""]
+    return "\n".join(lines)
+
+
+def _head(summary: Mapping[str, Any]) -> list[str]:
+    end = summary["exit"] or {}
+    versions = summary["versions"]
+    named = [f"{name} {escape(value)}" for name, value in versions.items() if value]
+    options = [f"{escape(k)}={escape(v)}" for k, v in summary["options"].items()]
+    lines = [
+        f"- session: {escape(summary['id'])}",
+        f"- workload: {escape(summary['workload'])} on {escape(summary['world_size'])} "
+        f"{'GPU' if summary['device'] == 'cuda' else 'CPU'} rank(s)",
+        f"- started: {escape(summary['started_at'])}, ran {_number(summary['wall_s'], 's')}",
+        f"- ended: {escape(summary['status'])}"
+        + (f" ({escape(end['message'])})" if end.get("message") else ""),
+        f"- versions: {', '.join(named)}",
+    ]
+    if options:
+        lines.append(f"- options: {', '.join(options)}")
+    if summary["synthetic_data"]:
+        lines.append("- data: synthetic (made up in the data set's file format)")
+    return lines
+
+
+def _verdict(summary: Mapping[str, Any]) -> list[str]:
+    verdict = summary["verdict"]
+    if not verdict:
+        return ["**Verdict:** none (too few steps were seen)"]
+    lines = [f"**Verdict: {escape(verdict['kind'])}.** {escape(verdict.get('headline') or '')}", ""]
+    lines += [f"- {escape(text)}" for text in verdict.get("evidence") or ()]
+    lines += [f"- try: {escape(text)}" for text in verdict.get("advice") or ()]
+    return lines
+
+
+def _numbers(summary: Mapping[str, Any]) -> list[str]:
+    step, speed = summary["step_ms"], summary["throughput"]
+    rows = [("steps", f"{summary['steps']} ({summary['warmup_steps']} of them warm-up)")]
+    rows += [(f"step, {name}", _number(step[name], "ms")) for name in ("mean", "p50", "p95", "p99")]
+    rows += [("samples/s", _number(speed["samples_per_s"]))]
+    if speed["tokens_per_s"]:
+        rows.append(("tokens/s", _number(speed["tokens_per_s"])))
+    if summary["loss"]:
+        loss = summary["loss"]
+        rows.append(("loss, first to last", f"{_number(loss['first'])} to {_number(loss['last'])}"))
+    if (cost := summary["probe"]["cost_share"]) is not None:
+        rows.append(("host time in the probe", f"{cost:.2%}"))
+    return [f"| {name} | {value} |" for name, value in rows]
+
+
+def _phases(summary: Mapping[str, Any]) -> list[str]:
+    ranks = summary["ranks"]
+    head = ["phase", "all ranks, ms", "share", *(f"rank {r['rank']}, ms" for r in ranks[:8])]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for phase, value in summary["phases"].items():
+        share = "–" if value["share"] is None else f"{value['share']:.1%}"
+        cells = [phase, _number(value["ms"]), share]
+        cells += [_number(r["phases"][phase]["ms"]) for r in ranks[:8]]
+        lines.append(f"| {' | '.join(escape(c) for c in cells)} |")
+    return lines
+
+
+def _gpus(summary: Mapping[str, Any]) -> list[str]:
+    lines = [
+        "| GPU | name | utilization, % | SM active | memory peak, GiB | power, W | energy, kJ |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for gpu in summary["gpus"]:
+        active = gpu["sm_active_mean"]
+        memory, energy = gpu["memory_peak_bytes"], gpu["energy_j"]
+        cells = [
+            gpu["index"],
+            gpu["name"],
+            _number(gpu["util_mean"]),
+            "–" if active is None else f"{active:.0%}",
+            _number(None if memory is None else memory / 2**30),
+            _number(gpu["power_mean_w"]),
+            _number(None if energy is None else energy / 1e3),
+        ]
+        lines.append(f"| {' | '.join(escape(c) for c in cells)} |")
+    return lines
+
+
+def _number(value: float | None, unit: str = "") -> str:
+    if value is None:
+        return "–"
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{text} {unit}".rstrip()
