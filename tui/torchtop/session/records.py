@@ -76,9 +76,9 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    (cumulative; null on most ticks). host {cpu_percent, cpu_percent_per_core,
                    load_1m, memory_used_bytes, disk_read_bytes_per_s, disk_write_bytes_per_s,
                    net_rx_bytes_per_s, net_tx_bytes_per_s}
-    ``processes``  every 5 s: gpus [[{process_pid, used_bytes, name}] a GPU], and ranks [{rank,
-                   process_pid, cpu_percent, rss_bytes, workers [{process_pid, cpu_percent,
-                   rss_bytes}]}] (100 % = one core)
+    ``processes``  every 5 s: gpus [[{process_pid, used_bytes, name}] a GPU, or null where the
+                   driver does not say], and ranks [{rank, process_pid, cpu_percent, rss_bytes,
+                   workers [{process_pid, cpu_percent, rss_bytes}]}] (100 % = one core)
 
 ``analysis.jsonl`` (the analyst of node 0, once a second)
     ``analysis``   step (last step that all ranks finished), steps (count since the start),
