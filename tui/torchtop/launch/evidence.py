@@ -1,0 +1,90 @@
+"""Gathering what `exit_cause` judges, from the session directory and the watched ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torchtop.launch.exit_cause import Evidence, RankEvidence, Stop, codes_in
+from torchtop.launch.plain_text import last_lines
+from torchtop.launch.ranks import WatchedRank
+from torchtop.session.paths import SessionPaths
+
+_TAIL_LINES = 20
+_TAIL_BYTES = 64 << 10
+_AGENT_LOG_BYTES = 1 << 20
+
+
+def agent_log(paths: SessionPaths) -> Path:
+    """The file that takes torchrun's own output."""
+    return paths.logs / "torchrun.log"
+
+
+def gather(
+    paths: SessionPaths,
+    ranks: list[WatchedRank],
+    *,
+    agent_code: int | None,
+    agent_gone_ns: int | None,
+    stop: Stop | None,
+    launch_error: str | None,
+    is_command: bool,
+) -> Evidence:
+    """All the evidence of an ended run."""
+    text = _end_of(agent_log(paths), _AGENT_LOG_BYTES).decode("utf-8", "replace")
+    codes = codes_in(text)
+    return Evidence(
+        ranks=tuple(_rank_evidence(paths, rank, codes, agent_code) for rank in ranks),
+        agent_code=agent_code,
+        agent_gone_ns=agent_gone_ns,
+        agent_log=text,
+        agent_tail=tuple(_agent_tail(paths, bool(ranks))),
+        stop=stop,
+        launch_error=launch_error,
+        is_command=is_command,
+    )
+
+
+def _rank_evidence(
+    paths: SessionPaths, rank: WatchedRank, codes: dict[int, int], agent_code: int | None
+) -> RankEvidence:
+    status = rank.status if rank.status is not None else codes.get(rank.pid)
+    if status is None and agent_code == 0:
+        status = 0
+    code = (rank.exit or {}).get("code")
+    return RankEvidence(
+        rank=rank.rank,
+        pid=rank.pid,
+        exception=rank.exception,
+        exit_code=code if isinstance(code, int) else None,
+        exit_ns=rank.exit["mono_ns"] if rank.exit else None,
+        gone_ns=rank.gone_ns,
+        status=status,
+        tail=tuple(last_lines(_stderr_of(paths, rank), _TAIL_LINES)),
+    )
+
+
+def _stderr_of(paths: SessionPaths, rank: WatchedRank) -> bytes:
+    local, attempt = rank.header.get("local_rank"), rank.header.get("attempt") or 0
+    for path in paths.logs.glob(f"*/attempt_{attempt}/{local}/stderr.log"):
+        return _end_of(path, _TAIL_BYTES)
+    return b""
+
+
+def _agent_tail(paths: SessionPaths, ranks_started: bool) -> list[str]:
+    """What explains a failed launch: a rank's last words when no rank got as far as a record."""
+    if not ranks_started:
+        for path in sorted(paths.logs.glob("*/attempt_*/*/stderr.log")):
+            if lines := last_lines(_end_of(path, _TAIL_BYTES), _TAIL_LINES):
+                return lines
+    lines = last_lines(_end_of(agent_log(paths), _TAIL_BYTES), 4 * _TAIL_LINES)
+    return [line for line in lines if line.strip("=- ")][-_TAIL_LINES:]
+
+
+def _end_of(path: Path, limit: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - limit))
+            return file.read(limit)
+    except OSError:
+        return b""

@@ -1,0 +1,99 @@
+"""The command line of torchrun and the environment of the ranks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from torchtop.launch.interpreter import Interpreter
+from torchtop.launch.spec import LaunchSpec
+from torchtop.session.paths import SessionPaths
+
+_MAIN = (
+    "import sys; sys.path[:] = [p for p in sys.path if p]; "
+    "from torch.distributed.run import main; main()"
+)
+
+_DROPPED = ("PYTHON_EXEC", "TORCHTOP_SESSION", "TORCHTOP_SESSION_DIR")
+"""Variables of the caller that would lead torchrun astray: another interpreter for the ranks, or
+the marks of a session that this one was started from."""
+
+
+def launcher(interpreter: Interpreter) -> list[str]:
+    """How to start torchrun with exactly this interpreter.
+
+    The console script is read, not trusted: it is given to the interpreter that was asked for, so
+    that the shebang of another environment has no say. ``python -m`` is not used: it would put the
+    current directory first on the import path.
+    """
+    script = Path(interpreter.path).parent / "torchrun"
+    try:
+        is_torchrun = b"torch.distributed.run" in script.read_bytes()[:4096]
+    except OSError:
+        is_torchrun = False
+    return [interpreter.path, *([str(script)] if is_torchrun else ["-c", _MAIN])]
+
+
+def command(spec: LaunchSpec, paths: SessionPaths, interpreter: Interpreter) -> list[str]:
+    """The whole command line of the agent.
+
+    The address ``localhost:0`` lets the store choose its port: two runs never collide. After
+    ``--`` nothing is taken for an option of torchrun's; without it, a script's ``--n`` would be
+    refused as short for several of them.
+    """
+    if spec.source == "command":
+        return [spec.target, *spec.args]
+    flags = [
+        "--nnodes=1",
+        f"--nproc-per-node={spec.nproc}",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=localhost:0",
+        f"--rdzv-id={paths.id}",
+        f"--log-dir={paths.logs}",
+        "--redirects=3",
+        "--max-restarts=0",
+    ]
+    if interpreter.torchrun_knows("--shutdown-timeout"):
+        flags.append(f"--shutdown-timeout={max(1, round(spec.shutdown_timeout_s))}")
+    return [*launcher(interpreter), *flags, "--", str(paths.stage / "rank.py"), *spec.argv]
+
+
+def environment(
+    spec: LaunchSpec, paths: SessionPaths, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment of the agent, and so of the ranks.
+
+    Args:
+        spec: what is started.
+        paths: its session.
+        inherited: the user's environment.
+    """
+    env = {
+        name: value
+        for name, value in inherited.items()
+        # PET_* are torchrun's defaults for its flags: the command line above is meant to be whole.
+        if not name.startswith("PET_") and name not in _DROPPED
+    }
+    env.update(spec.env)
+    if "PYTHONPATH" in env:
+        parts = [part for part in env["PYTHONPATH"].split(os.pathsep) if part]
+        env["PYTHONPATH"] = os.pathsep.join(parts)
+        if not parts:
+            del env["PYTHONPATH"]
+    if spec.source == "command" and (paths.stage / "sitecustomize.py").is_file():
+        first = [str(paths.stage), *filter(None, [env.get("PYTHONPATH")])]
+        env["PYTHONPATH"] = os.pathsep.join(first)
+    env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    if spec.device == "cpu":
+        env["CUDA_VISIBLE_DEVICES"] = ""
+    elif spec.gpu_uuids:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(spec.gpu_uuids)
+    if spec.source == "builtin" and spec.device == "cpu" and spec.nproc > 1:
+        cores = len(os.sched_getaffinity(0))
+        env.setdefault("OMP_NUM_THREADS", str(max(1, cores // spec.nproc)))
+    env["TORCHTOP_SESSION"] = paths.id
+    env["TORCHTOP_SESSION_DIR"] = str(paths.root)
+    env["TORCHTOP_SUPERVISOR_PID"] = str(os.getpid())
+    env["TORCHTOP_DEVICE"] = spec.device
+    return env
