@@ -1,0 +1,223 @@
+"""The analyst: a process that reads a session's records and writes what they mean.
+
+The only place where verdicts are made. It reads what anyone may read and judges by pure functions,
+so that `analyse_again` comes to the same from the records of a session that has ended.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from torchtop.diagnose.analyser import Analyser
+from torchtop.session.paths import SessionError, SessionPaths, is_locked, read_json
+from torchtop.session.records import Appender, Record
+from torchtop.session.tail import SessionTail, Tail
+
+OWN_FILES = ("analysis.jsonl", "history.jsonl")
+"""What the analyst writes, and so does not read."""
+
+_TICK_NS = 1_000_000_000
+_MINUTE_NS = 60 * _TICK_NS
+_READ_BYTES = 16 << 20
+_ERRORS_SHOWN = 5
+
+
+class Analyst:
+    """Feeds records to the analyser and writes its results down when they are due.
+
+    Nothing that the analyser does with a record can end the analyst: a failure is printed, the
+    first few times, and the record passed over.
+
+    Args:
+        analysis: where ``analysis`` records go.
+        history: where ``minute`` records go.
+        now_ns: the present, in monotonic nanoseconds.
+    """
+
+    def __init__(self, analysis: Appender, history: Appender, now_ns: int) -> None:
+        self._analyser = Analyser()
+        self._analysis = analysis
+        self._history = history
+        self._next_ns = now_ns + _TICK_NS
+        self._next_minute_ns = now_ns + _MINUTE_NS
+        self._errors = 0
+
+    def feed(self, source: str, record: Record) -> None:
+        """Take in one record of the file `source` (relative to the session directory)."""
+        try:
+            self._analyser.feed(source, record)
+        except Exception:
+            self._complain(f"a {record.get('kind')} record of {source}")
+
+    def tick(self, now_ns: int) -> None:
+        """Write what is due at `now_ns`."""
+        if now_ns >= self._next_ns:
+            # On the grid: a late tick must not push all later ones back.
+            self._next_ns += ((now_ns - self._next_ns) // _TICK_NS + 1) * _TICK_NS
+            self._write(self._analysis, "analysis", now_ns)
+        if now_ns >= self._next_minute_ns:
+            self._next_minute_ns += _MINUTE_NS
+            self._write(self._history, "minute", now_ns)
+
+    def finish(self, now_ns: int) -> None:
+        """Write the last analysis and the last, shorter minute."""
+        self._write(self._analysis, "analysis", now_ns)
+        self._write(self._history, "minute", now_ns)
+
+    @property
+    def next_ns(self) -> int:
+        """When the next analysis is due."""
+        return self._next_ns
+
+    def _write(self, out: Appender, kind: str, now_ns: int) -> None:
+        try:
+            made = self._analyser.analyse if kind == "analysis" else self._analyser.minute
+            fields: dict[str, Any] | None = made(now_ns)
+            if fields is not None:
+                own = ("kind", "seq", "mono_ns")
+                kept = {name: value for name, value in fields.items() if name not in own}
+                out.write(kind, mono_ns=now_ns, **kept)
+        except Exception:
+            self._complain(f"the {kind} record")
+
+    def _complain(self, about: str) -> None:
+        self._errors += 1
+        if self._errors <= _ERRORS_SHOWN:
+            print(f"torchtop: the analyst failed on {about}:", file=sys.stderr)
+            traceback.print_exc()
+
+
+def watch(paths: SessionPaths) -> None:
+    """Analyse a session as it runs, until SIGTERM; then read everything once more and finish.
+
+    Raises:
+        OSError: the session has an analyst already, or its directory cannot be written.
+    """
+    # Blocked, not handled: the signal waits for a moment between two records.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    tail = SessionTail(paths, skip=OWN_FILES)
+    analysis = Appender(paths.analysis, "analyst")
+    history = Appender(paths.history, "analyst")
+    analyst = Analyst(analysis, history, time.monotonic_ns())
+    ending = False
+    while not ending:
+        wait_s = max(0.0, (analyst.next_ns - time.monotonic_ns()) / 1e9)
+        ending = signal.sigtimedwait({signal.SIGTERM, signal.SIGINT}, wait_s) is not None
+        for source, record in tail.poll():
+            analyst.feed(source, record)
+        if not ending:
+            analyst.tick(time.monotonic_ns())
+    analyst.finish(time.monotonic_ns())
+    analysis.close()
+    history.close()
+
+
+def analyse_again(paths: SessionPaths) -> None:
+    """Make ``analysis.jsonl`` and ``history.jsonl`` of a session anew from its other records.
+
+    Raises:
+        SessionError: it still runs, has no records, or cannot be written.
+    """
+    if any(is_locked(node.lock) for node in paths.nodes()):
+        raise SessionError(f"{paths.id} still runs; analyse it when it has ended")
+    files = _record_files(paths)
+    clock = _Clock.of(paths, files)
+    merged = heapq.merge(*(_timed(paths, file, clock) for file in files), key=lambda item: item[0])
+    first = next(merged, None)
+    if first is None:
+        raise SessionError(f"{paths.id} has no records to analyse")
+    made = {path: path.with_name(f".{path.name}.{os.getpid()}") for path in _own(paths)}
+    try:
+        analysis, history = (Appender(partial, "analyst") for partial in made.values())
+        analyst = Analyst(analysis, history, first[0])
+        now_ns = first[0]
+        analyst.feed(first[1], first[2])
+        for at_ns, source, record in merged:
+            while analyst.next_ns <= at_ns:
+                analyst.tick(analyst.next_ns)
+            now_ns = max(now_ns, at_ns)
+            analyst.feed(source, record)
+        analyst.finish(now_ns)
+        analysis.close()
+        history.close()
+        for path, partial in made.items():
+            partial.replace(path)
+    except OSError as error:
+        raise SessionError(f"cannot write in {paths.root}: {error.strerror}") from None
+    finally:
+        for partial in made.values():
+            partial.unlink(missing_ok=True)
+
+
+def _own(paths: SessionPaths) -> tuple[Path, Path]:
+    return paths.analysis, paths.history
+
+
+def _record_files(paths: SessionPaths) -> list[Path]:
+    # The supervisor's and the samplers' first, as a live reader sees them.
+    found = [sorted(paths.root.glob(p)) for p in ("nodes/*/*.jsonl", "ranks/*.jsonl")]
+    return [path for group in found for path in group]
+
+
+class _Clock:
+    """The monotonic clocks of several hosts on that of the session's first one.
+
+    Each header pairs its host's clock with wall time; one pair a host is used, so that a wall clock
+    that is set right in mid-run does not tear that host's own records apart.
+    """
+
+    def __init__(self, reference: str) -> None:
+        self._reference = reference
+        self._offsets: dict[str, int] = {}
+
+    @classmethod
+    def of(cls, paths: SessionPaths, files: list[Path]) -> _Clock:
+        host = (read_json(paths.meta) or {}).get("host")
+        clock: _Clock | None = None
+        for file in files:
+            header = next(iter(Tail(file).poll(limit=1)), {})
+            wall_s, mono_ns = header.get("wall_s"), header.get("mono_ns")
+            if isinstance(wall_s, (int, float)) and isinstance(mono_ns, int):
+                name = str(header.get("host"))
+                clock = clock or cls(str(host or name))
+                clock._offsets.setdefault(name, int(wall_s * 1e9) - mono_ns)
+        return clock or cls("")
+
+    def shift_ns(self, host: str) -> int:
+        """What to add to a time of `host`."""
+        own = self._offsets.get(host)
+        reference = self._offsets.get(self._reference)
+        return 0 if own is None or reference is None else own - reference
+
+
+def _timed(paths: SessionPaths, file: Path, clock: _Clock) -> Iterator[tuple[int, str, Record]]:
+    """A file's records in order, each with its time on the session's clock, never going back."""
+    source = str(file.relative_to(paths.root))
+    tail = Tail(file)
+    latest, shift = 0, 0
+    while batch := tail.poll(limit=_READ_BYTES):
+        for record in batch:
+            if record["kind"] == "header":
+                shift = clock.shift_ns(str(record.get("host")))
+            mono_ns = record.get("mono_ns")
+            if isinstance(mono_ns, int):
+                latest = max(latest, mono_ns + shift)
+            yield latest, source, record
+
+
+def main() -> int:
+    """The process: ``analyst SESSION_DIR``."""
+    watch(SessionPaths(Path(sys.argv[1])))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
