@@ -40,6 +40,7 @@ class Options:
     interval_s: float
     ranks_dir: Path | None
     parent: int | None
+    any_thread: bool
     count: int | None
 
 
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parse(argv)
     # Signals are taken where the loop waits (sigtimedwait), so none can interrupt a record.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    if options.parent is not None:
+    if options.parent is not None and not options.any_thread:
         # First ask for the signal, then look: a parent that ended in between is seen either way.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
         if os.getppid() != options.parent:
@@ -189,6 +190,11 @@ def _parse(argv: Sequence[str] | None) -> Options:
     parser.add_argument("--ranks-dir", type=Path, help="a session's ranks/ folder, to watch")
     # The kernel sends the signal when the *thread* that started this process ends.
     parser.add_argument("--parent", type=int, metavar="PID", help="end when this process does")
+    parser.add_argument(
+        "--any-thread",
+        action="store_true",
+        help="look for the parent at each tick instead: it started this from a passing thread",
+    )
     parser.add_argument("--count", type=int, metavar="N", help="end after N ticks")
     found = parser.parse_args(argv)
     return Options(
@@ -196,6 +202,7 @@ def _parse(argv: Sequence[str] | None) -> Options:
         interval_s=found.interval,
         ranks_dir=found.ranks_dir,
         parent=found.parent,
+        any_thread=found.any_thread,
         count=found.count,
     )
 

@@ -1,0 +1,229 @@
+"""The command line: what can be typed, and the one place where errors become a line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from torchtop import __version__
+
+_USAGE = 2
+_STOPPED = 130
+
+_EPILOG = """\
+examples:
+  torchtop                                     watch the GPUs, start a workload with a key
+  torchtop run resnet50-cifar10 -o batch=256   train on all GPUs and watch
+  torchtop run --no-tui --steps 200 train.py --lr 0.1
+  torchtop attach                              back to the latest session
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(_USAGE, f"torchtop: {message} (see: {self.prog} --help)\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: the arguments; those of the process when omitted.
+
+    Returns:
+        The exit status: 0 done, 1 the training failed, 2 bad usage, 130 stopped by the user.
+    """
+    if not sys.platform.startswith("linux"):
+        return _fail("torchtop runs on Linux only", _USAGE)
+    words = list(sys.argv[1:] if argv is None else argv)
+    args = parse(words)
+    command: Callable[[argparse.Namespace], int] = args.command
+    from torchtop.commands.errors import UsageError
+    from torchtop.launch.spec import LaunchError
+    from torchtop.session.paths import SessionError
+
+    try:
+        return command(args)
+    except UsageError as error:
+        return _fail(str(error), error.status)
+    except LaunchError as error:
+        return _fail(str(error), error.exit_status)
+    except SessionError as error:
+        return _fail(str(error), _USAGE)
+    except KeyboardInterrupt:
+        return _STOPPED
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of a pipe (head, say) has seen enough
+        return 0
+
+
+def _fail(message: str, status: int) -> int:
+    line = "".join(c if c.isprintable() else "�" for c in " ".join(message.splitlines()))
+    print(f"torchtop: {line}", file=sys.stderr)
+    return status
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """Parse a command line; ends the process with one line where it makes no sense."""
+    parser = _parser()
+    if "run" in words[:1] and "--" in words and not _after_target(words):
+        parser.error("run -- COMMAND is not supported yet; give the script: run SCRIPT [args]")
+    args = parser.parse_args(words)
+    if getattr(args, "verb", None) == "run":
+        _take_late_options(args)
+    return args
+
+
+def _after_target(words: list[str]) -> bool:
+    """Whether the ``--`` of a run belongs to the script's own arguments."""
+    before = words[1 : words.index("--")]
+    args, _ = _run_options(_Parser(add_help=False)).parse_known_args(before)
+    known = vars(args)
+    values = {str(v) for v in known.values()} | set(known.get("option") or [])
+    return any(not word.startswith("-") and word not in values for word in before)
+
+
+def _take_late_options(args: argparse.Namespace) -> None:
+    """After a workload's name the options of run may still follow; after a script they are its."""
+    target: str = args.target
+    if args.module or "/" in target or target.endswith(".py"):
+        return
+    late = _run_options(_Parser(prog="torchtop run", add_help=False, argument_default=None))
+    late.set_defaults(**{k: v for k, v in vars(args).items() if k != "arguments"})
+    earlier = list(args.option or [])
+    args.option = []
+    late.set_defaults(option=[])
+    parsed, rest = late.parse_known_args(args.arguments)
+    for name, value in vars(parsed).items():
+        setattr(args, name, value)
+    args.option = earlier + list(parsed.option or [])
+    args.arguments = rest
+
+
+def _parser() -> argparse.ArgumentParser:
+    from torchtop.commands import info, run, sessions
+
+    parser = _Parser(
+        prog="torchtop",
+        description="htop for PyTorch training: start DDP jobs, see where each step goes.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"torchtop {__version__}")
+    parser.set_defaults(command=run.view)
+    _run_defaults(parser)
+    verbs = parser.add_subparsers(
+        title="commands", dest="verb", metavar="COMMAND", parser_class=_Parser
+    )
+
+    def verb(name: str, command: Callable[[argparse.Namespace], int], text: str) -> _Parser:
+        added = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        added.set_defaults(command=command)
+        return added
+
+    starting = _run_options(verb("run", run.run, "start a workload or script and watch it"))
+    starting.add_argument("target", metavar="WORKLOAD|SCRIPT", help="a catalog name, or a path")
+    starting.add_argument(
+        "arguments", nargs=argparse.REMAINDER, metavar="...", help="the script's own arguments"
+    )
+    for name, command, text in (
+        ("attach", run.attach, "watch a running session, or look at one that has ended"),
+        ("replay", run.replay, "play a recorded session back"),
+    ):
+        watching = _session(verb(name, command, text))
+        _run_defaults(watching)
+        _interval(watching)
+        watching.set_defaults(no_tui=False)
+        if name == "attach":
+            watching.add_argument("--no-tui", action="store_true", help="a line a second")
+    _json(_session(verb("show", sessions.show, "print a session's summary")))
+    stopping = _session(verb("stop", sessions.stop, "stop a running session"))
+    how = stopping.add_mutually_exclusive_group()
+    how.add_argument("--soft", action="store_true", help="let the script save a checkpoint first")
+    how.add_argument("--kill", action="store_true", help="at once")
+    stopping.add_argument("--no-wait", action="store_true", help="ask, and return")
+    _json(verb("ls", sessions.ls, "list the sessions"))
+    listing = _json(verb("workloads", info.workloads, "list the catalog"))
+    listing.add_argument("workload", nargs="?", metavar="NAME", help="show this one's options")
+    looking = _json(verb("doctor", info.doctor, "say what is there and what is missing"))
+    looking.add_argument("--python", metavar="PATH", help="the interpreter that will train")
+    _session(verb("analyse", sessions.analyse, "make an ended session's verdicts again"))
+    removing = verb("rm", sessions.rm, "delete sessions")
+    removing.add_argument("session", nargs="*", metavar="SESSION", help="id, or start of one")
+    removing.add_argument("--older-than", metavar="AGE", help="such as 12h, 30d")
+    return parser
+
+
+def _session(parser: _Parser) -> _Parser:
+    parser.add_argument(
+        "session", nargs="?", metavar="SESSION", help="id, start of one, or path (default: latest)"
+    )
+    return parser
+
+
+def _json(parser: _Parser) -> _Parser:
+    parser.add_argument("--json", action="store_true", help="for programs")
+    return parser
+
+
+def _interval(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--interval", type=_seconds, default=1.0, metavar="S", help="refresh, in seconds (1)"
+    )
+
+
+def _run_options(parser: _Parser) -> _Parser:
+    """The options of ``run``."""
+    parser.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name")
+    parser.add_argument("--gpus", metavar="N|all", help="how many GPUs (all)")
+    parser.add_argument("--gpu-ids", metavar="0,1", help="which GPUs, by NVML index")
+    parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
+    parser.add_argument("--nproc", type=_integer, metavar="N", help="ranks (one a GPU; 2 on a CPU)")
+    parser.add_argument("--steps", type=_positive, metavar="N", help="stop after so many steps")
+    parser.add_argument("--duration", type=_seconds, metavar="S", help="stop after so many seconds")
+    parser.add_argument(
+        "-o", "--option", action="append", metavar="KEY=VALUE", help="an option of a workload"
+    )
+    parser.add_argument("--python", metavar="PATH", help="another interpreter runs the training")
+    parser.add_argument("--name", metavar="NAME", help="what to call the session")
+    parser.add_argument("--no-tui", action="store_true", help="a line a second, fit for a log")
+    parser.add_argument("--detach", action="store_true", help="start it and return")
+    parser.add_argument("--yes", action="store_true", help="trust this torchtop.toml's workload")
+    _interval(parser)
+    return parser
+
+
+def _run_defaults(parser: argparse.ArgumentParser) -> None:
+    """What the viewer starts workloads with, where it was not started by ``run``."""
+    plain = {"gpus": None, "gpu_ids": None, "device": "auto", "nproc": None, "steps": None}
+    more = {"duration": None, "python": None, "name": None, "yes": False, "interval": 1.0}
+    parser.set_defaults(**plain, **more)
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"give a whole number, not {text!r}") from None
+
+
+def _positive(text: str) -> int:
+    if (value := _integer(text)) < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return value
+
+
+def _seconds(text: str) -> float:
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    try:
+        scale = units.get(text[-1:])
+        value = float(text[:-1]) * scale if scale else float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"give a time such as 30, 90s, 10m or 2h, not {text!r}")
+    return value

@@ -1,0 +1,1 @@
+"""The subcommands: each module holds a few that belong together."""

@@ -1,0 +1,159 @@
+"""The viewer's controller: the launching side behind the protocol that the viewer knows."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from torchtop.app.controller import ControllerError, StopMode, WorkloadEntry
+from torchtop.commands.errors import UsageError
+from torchtop.commands.request import workload_spec
+from torchtop.launch import boot, config
+from torchtop.launch.catalog import load_catalog
+from torchtop.launch.spec import LaunchError, LaunchSpec
+from torchtop.launch.start import start_session
+from torchtop.session import paths as session_paths
+from torchtop.session.paths import SessionError, SessionPaths
+from torchtop.session.summary import write_summary
+
+
+class LiveController:
+    """Starts, stops and finds real sessions.
+
+    Args:
+        defaults: the options of ``run`` that hold for what is started from the viewer.
+        cwd: the directory that workloads are looked up in and started in.
+        started: the session that the viewer opens with and how it was launched, so that a script
+            that is not in the catalog can be started again.
+    """
+
+    def __init__(
+        self,
+        defaults: argparse.Namespace,
+        cwd: Path,
+        started: tuple[SessionPaths | None, LaunchSpec | None] = (None, None),
+    ) -> None:
+        # Steps and time limits and a name were for the first run, not for what follows it.
+        self._defaults = argparse.Namespace(
+            **{**vars(defaults), "steps": None, "duration": None, "name": None}
+        )
+        self._cwd = cwd
+        self._spec = started[1]
+        self._idle: tuple[Path, subprocess.Popen[bytes]] | None = None
+
+    def workloads(self) -> Sequence[WorkloadEntry]:
+        """See `Controller`."""
+        return [
+            WorkloadEntry(
+                key=int(entry.key) if entry.key else None,
+                name=entry.name,
+                summary=entry.summary,
+                source=entry.source,
+                problem=self._problem(entry.name, entry.own),
+                options={option.name: option.default for option in entry.options},
+            )
+            for entry in load_catalog(self._cwd).entries
+        ]
+
+    def _problem(self, name: str, own: config.FileWorkload | None) -> str | None:
+        if own is None:
+            return None
+        if own.command:
+            return "command = [...] cannot be started yet; use script = or module ="
+        if config.needs_consent(own, session_paths.home()):
+            return f"agree to it once in a shell: torchtop run {name}"
+        return None
+
+    def start(self, name: str, options: dict[str, str]) -> Path:
+        """See `Controller`."""
+        try:
+            if self._spec is not None and name == self._spec.workload and not options:
+                return start_session(self._spec).root
+            entry = load_catalog(self._cwd).find(name)
+            if problem := self._problem(name, entry.own):
+                raise ControllerError(f"{name}: {problem}")
+            spec = workload_spec(entry, options, self._defaults, self._cwd)
+            return start_session(spec).root
+        except (UsageError, LaunchError, SessionError) as error:
+            raise ControllerError(str(error)) from None
+
+    def stop(self, session: Path, mode: StopMode) -> None:
+        """See `Controller`."""
+        try:
+            session_paths.request_stop(SessionPaths(session), mode, "viewer")
+        except SessionError as error:
+            raise ControllerError(str(error)) from None
+
+    def wait_ended(self, session: Path, timeout_s: float) -> bool:
+        """See `Controller`: the supervisor holds its lock until nothing of the tree is left."""
+        until = time.monotonic() + timeout_s
+        while session_paths.liveness(SessionPaths(session)) in ("live", "starting"):
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def save_summary(self, session: Path) -> Path:
+        """See `Controller`."""
+        try:
+            write_summary(SessionPaths(session))
+        except OSError as error:
+            raise ControllerError(f"cannot write the summary: {error.strerror}") from None
+        return SessionPaths(session).summary_text
+
+    def idle_directory(self) -> Path:
+        """See `Controller`."""
+        if self._idle is None:
+            try:
+                self._idle = start_idle_sampler()
+            except (OSError, SessionError) as error:
+                raise ControllerError(f"cannot watch this machine: {error}") from None
+        return self._idle[0]
+
+    def sessions(self) -> Sequence[SessionPaths]:
+        """See `Controller`."""
+        return session_paths.list_sessions()
+
+    def close(self) -> None:
+        """See `Controller`."""
+        if self._idle is not None:
+            directory, sampler = self._idle
+            sampler.terminate()
+            try:
+                sampler.wait(2.0)
+            except subprocess.TimeoutExpired:
+                sampler.kill()
+            shutil.rmtree(directory, ignore_errors=True)
+            self._idle = None
+
+
+def start_idle_sampler() -> tuple[Path, subprocess.Popen[bytes]]:
+    """Start a sampler of this viewer's own, in a directory that is swept when it has ended.
+
+    Raises:
+        OSError: it cannot be started.
+        SessionError: the state directory cannot be written.
+    """
+    root = session_paths.private_dir(session_paths.home() / "idle")
+    for old in root.iterdir():
+        if old.name.isdigit() and not Path(f"/proc/{old.name}").exists():
+            shutil.rmtree(old, ignore_errors=True)
+    directory = root / str(os.getpid())
+    shutil.rmtree(directory, ignore_errors=True)
+    node = SessionPaths(directory).node()
+    node.root.mkdir(mode=0o700, parents=True)
+    arguments = ["--output", str(node.devices), "--parent", str(os.getpid()), "--any-thread"]
+    sampler = subprocess.Popen(
+        boot.command("torchtop.devices.sampler", *arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=directory,
+        start_new_session=True,
+    )
+    return directory, sampler

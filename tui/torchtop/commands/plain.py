@@ -1,0 +1,199 @@
+"""Watching a session as plain lines, one a second: for logs, CI and scripts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from torchtop.commands.text import duration, number, safe
+from torchtop.session.follow import Follower
+from torchtop.session.paths import SessionPaths, read_json, request_stop
+from torchtop.session.state import Snapshot
+
+_LETTERS = {
+    "data": "data",
+    "forward": "fwd",
+    "backward": "bwd",
+    "exposed_comm": "comm",
+    "pre_optimizer": "pre-opt",
+    "optimizer": "opt",
+    "other": "other",
+}
+DETACHED = 0
+STOPPED = 130
+
+
+def watch(paths: SessionPaths, interval_s: float = 1.0) -> int:
+    """Print a line a second until the session ends.
+
+    Ctrl-C (or SIGTERM) stops the training, a second one at once; a lost terminal or a closed pipe
+    detaches and leaves it running.
+
+    Returns:
+        The exit status: 0 done or detached, 1 the training failed, 130 stopped.
+    """
+    try:
+        with _Signals(paths) as signals:
+            return _watch(paths, interval_s, signals)
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  nothing may write there again
+        _tell(f"output closed; the run goes on. Watch it with: torchtop attach {paths.id}")
+        return DETACHED
+
+
+def _watch(paths: SessionPaths, interval_s: float, signals: _Signals) -> int:
+    follower = Follower(paths.root)
+    print(f"session {paths.id}  ({paths.root})", flush=True)
+    due = time.monotonic()
+    while True:
+        snapshot = follower.poll()
+        if signals.detached:
+            _tell(f"detached; the run goes on. Watch it with: torchtop attach {paths.id}")
+            return DETACHED
+        if not snapshot.live:
+            return _finish(paths, snapshot)
+        print(line(snapshot), flush=True)
+        due = max(due + interval_s, time.monotonic())
+        while (left := due - time.monotonic()) > 0 and not signals.detached:
+            time.sleep(min(left, 0.2))
+
+
+def line(snapshot: Snapshot) -> str:
+    """How things stand, in one line."""
+    head = f"{duration(snapshot.elapsed_s):>7}"
+    analysis = snapshot.analysis
+    if analysis is None or not analysis.get("steps"):
+        return f"{head}  {_waiting(snapshot)}"
+    step_ms, speed = analysis.get("step_ms") or {}, analysis.get("throughput") or {}
+    parts = [
+        head,
+        f"step {analysis.get('step')}{_of(analysis)}",
+        f"{number(step_ms.get('mean'))} ms",
+        f"{number(speed.get('samples_per_s'))} samples/s",
+    ]
+    if speed.get("tokens_per_s"):
+        parts.append(f"{number(speed['tokens_per_s'])} tokens/s")
+    phases = analysis.get("phases") or {}
+    shares = [
+        f"{short} {phases[name]['share']:.0%}"
+        for name, short in _LETTERS.items()
+        if (phases.get(name) or {}).get("share") is not None
+    ]
+    parts.append(" ".join(shares))
+    parts.append(_verdict(analysis))
+    if snapshot.status == "stopping":
+        parts.append("stopping")
+    return "  ".join(part for part in parts if part)
+
+
+def _waiting(snapshot: Snapshot) -> str:
+    if snapshot.status == "stopping":
+        return "stopping"
+    if not snapshot.ranks:
+        return "starting the ranks"
+    trains = sum(1 for rank in snapshot.ranks if rank.marker)
+    if not trains:
+        return f"{len(snapshot.ranks)} rank(s) up, waiting for the first step"
+    return f"{trains} of {len(snapshot.ranks)} rank(s) training, waiting for the first whole step"
+
+
+def _of(analysis: Mapping[str, Any]) -> str:
+    total = (analysis.get("progress") or {}).get("total_steps")
+    return f"/{total}" if total else ""
+
+
+def _verdict(analysis: Mapping[str, Any]) -> str:
+    verdict = analysis.get("verdict")
+    if not verdict:
+        return "warming up" if analysis.get("warming_up") else ""
+    share = verdict.get("share")
+    rank = "" if verdict.get("rank") is None else f" rank {verdict['rank']}"
+    told = f"[{verdict['kind']}{rank}" + ("]" if share is None else f" {share:.0%}]")
+    return f"{told} {safe(verdict.get('headline') or '')}".rstrip()
+
+
+def _finish(paths: SessionPaths, snapshot: Snapshot) -> int:
+    summary = read_json(paths.summary)
+    end = snapshot.exit or {}
+    if summary:
+        print(_closing(summary))
+    if snapshot.status == "failed":
+        for text in str(end.get("traceback") or "").splitlines()[-30:]:
+            print("  " + safe(text))
+        if not end.get("traceback"):
+            for text in (end.get("log_tail") or [])[-10:]:
+                print("  " + safe(text))
+    message = safe(end.get("message") or snapshot.status)
+    print(f"{snapshot.status}: {message}")
+    if summary:
+        print(f"summary: {paths.summary_text}")
+    sys.stdout.flush()
+    if snapshot.status == "lost":
+        _tell("the supervisor is gone without a word; see supervisor.log in the session's folder")
+    return {"done": 0, "stopped": STOPPED}.get(snapshot.status, 1)
+
+
+def _closing(summary: Mapping[str, Any]) -> str:
+    step, speed = summary["step_ms"], summary["throughput"]
+    parts = [f"{summary['steps']} steps"]
+    if step["mean"] is not None:
+        parts.append(
+            f"step {number(step['mean'])} ms (p50 {number(step['p50'])}, "
+            f"p95 {number(step['p95'])}, p99 {number(step['p99'])})"
+        )
+    if speed["samples_per_s"] is not None:
+        parts.append(f"{number(speed['samples_per_s'])} samples/s")
+    verdict = summary.get("verdict")
+    if verdict:
+        parts.append(f"verdict {verdict['kind']}: {safe(verdict.get('headline') or '')}")
+    return ", ".join(parts)
+
+
+def _tell(message: str) -> None:
+    print(f"torchtop: {message}", file=sys.stderr, flush=True)
+
+
+class _Signals:
+    """While it is entered: Ctrl-C asks for a stop, a hang-up detaches."""
+
+    def __init__(self, paths: SessionPaths) -> None:
+        self._paths = paths
+        self._asked = 0
+        self.detached = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> _Signals:
+        for number_ in (signal.SIGINT, signal.SIGTERM):
+            self._before[number_] = signal.signal(number_, self._stop)
+        self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._detach)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number_, handler in self._before.items():
+            signal.signal(number_, handler)
+
+    def _stop(self, _number: int, _frame: FrameType | None) -> None:
+        self._asked += 1
+        request_stop(self._paths, "stop" if self._asked == 1 else "kill", "terminal")
+        if self._asked == 1:
+            _tell("stopping (again to kill at once)")
+
+    def _detach(self, _number: int, _frame: FrameType | None) -> None:
+        self.detached = True
+
+
+def follow_until_end(root: Path, timeout_s: float) -> Snapshot:
+    """Poll a session until it is no longer live, or for `timeout_s`; returns the last snapshot."""
+    follower = Follower(root)
+    until = time.monotonic() + timeout_s
+    while True:
+        snapshot = follower.poll()
+        if not snapshot.live or time.monotonic() > until:
+            return snapshot
+        time.sleep(0.1)

@@ -1,0 +1,177 @@
+"""From what was typed to what is launched."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from torchtop.commands.errors import UsageError
+from torchtop.commands.placement import Wish, place
+from torchtop.commands.text import safe
+from torchtop.launch import config
+from torchtop.launch.catalog import Catalog, Entry, load_catalog
+from torchtop.launch.interpreter import inspect
+from torchtop.launch.spec import LaunchSpec
+from torchtop.session.paths import home
+
+
+def build_spec(args: argparse.Namespace, cwd: Path) -> LaunchSpec:
+    """The launch that a ``run`` command asks for.
+
+    Args:
+        args: the parsed options of ``run``, with `target` and `arguments`.
+        cwd: where it was typed.
+
+    Raises:
+        UsageError: this cannot be started.
+        LaunchError: likewise, found by the launching side.
+    """
+    options = parse_options(args.option or [])
+    catalog = load_catalog(cwd)
+    entry = None if args.module else _entry(catalog, args.target)
+    if entry is not None:
+        if args.arguments:
+            raise UsageError(
+                f"{safe(args.arguments[0])}: after a workload's name only options of run may "
+                f"follow; its own are set with -o key=value (see: torchtop workloads)"
+            )
+        return workload_spec(entry, options, args, cwd)
+    if options:
+        raise UsageError(
+            f"-o is for workloads of the catalog; give {args.target} its own arguments"
+        )
+    spec = LaunchSpec(
+        name=args.name or Path(args.target).stem,
+        workload=args.target,
+        source="module" if args.module else "script",
+        target=args.target if args.module else str(cwd / args.target),
+        args=tuple(args.arguments),
+        cwd=str(cwd),
+        steps=args.steps,
+        duration_s=args.duration,
+    )
+    return _placed(spec, wish_of(args), args.python)
+
+
+def workload_spec(
+    entry: Entry, options: Mapping[str, str], args: argparse.Namespace, cwd: Path
+) -> LaunchSpec:
+    """The launch of a workload of the catalog; as `build_spec`."""
+    checked = entry.validate(options)
+    own, wish = entry.own, wish_of(args)
+    if own is not None:
+        if own.command:
+            raise UsageError(f"{entry.name}: command = [...] cannot be started yet; use script =")
+        consent(entry, bool(getattr(args, "yes", False)))
+        wish = replace(
+            wish,
+            gpus=wish.gpus if wish.gpus is not None or wish.gpu_ids else own.gpus,
+            nproc=wish.nproc or own.nproc,
+        )
+        if wish.device == "cpu":
+            wish = replace(wish, gpus=None)
+    given = dict(options)
+    if entry.builtin and args.steps is not None and "steps" not in given:
+        given["steps"] = str(args.steps)
+    spec = LaunchSpec(
+        name=args.name or entry.name,
+        workload=entry.name,
+        source=entry.source,
+        target=entry.target,
+        args=tuple(entry.arguments(given)),
+        options=checked,
+        cwd=str((own.cwd if own else None) or cwd),
+        env=dict(own.env) if own else {},
+        steps=args.steps,
+        duration_s=args.duration,
+    )
+    return _placed(spec, wish, args.python)
+
+
+def _placed(spec: LaunchSpec, wish: Wish, python: str | None) -> LaunchSpec:
+    interpreter = inspect(python or sys.executable)
+    placement = place(wish, interpreter)
+    if placement.note:
+        print(f"torchtop: {placement.note}", file=sys.stderr)
+    return replace(
+        spec,
+        python=interpreter.path,
+        device=placement.device,
+        nproc=placement.nproc,
+        gpu_uuids=placement.gpu_uuids,
+    )
+
+
+def _entry(catalog: Catalog, target: str) -> Entry | None:
+    """The workload of that name; None where `target` is a script's path."""
+    if "/" in target or target.endswith(".py"):
+        return None
+    for entry in catalog.entries:
+        if entry.name == target:
+            return entry
+    if Path(target).exists():
+        return None
+    for problem in catalog.problems:
+        print(f"torchtop: {problem}", file=sys.stderr)
+    return catalog.find(target)
+
+
+def consent(entry: Entry, yes: bool) -> None:
+    """Have the user agree to the first start of a workload that the current directory names.
+
+    Raises:
+        UsageError: no consent was given.
+    """
+    own = entry.own
+    if own is None or not config.needs_consent(own, home()):
+        return
+    if not yes:
+        told = f"{entry.name} is defined in {own.file} and runs:\n  {own.shown_command()}\n"
+        if not sys.stdin.isatty():
+            command = own.shown_command()
+            raise UsageError(f"{entry.name} runs: {command} -- agree to it once with --yes")
+        sys.stderr.write(told + "Start it, now and from now on? [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise UsageError(f"{entry.name} was not started")
+    config.give_consent(own, home())
+
+
+def parse_options(pairs: Sequence[str]) -> dict[str, str]:
+    """The values of ``-o key=value``.
+
+    Raises:
+        UsageError: one has no ``=``.
+    """
+    options = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UsageError(f"-o {safe(pair)}: write -o key=value")
+        options[key] = value
+    return options
+
+
+def wish_of(args: argparse.Namespace) -> Wish:
+    """Where the user wants it to run.
+
+    Raises:
+        UsageError: a count is no number.
+    """
+    gpus = args.gpus
+    if gpus is not None and gpus != "all":
+        gpus = _whole("--gpus", gpus, " or all")
+    ids = args.gpu_ids
+    if ids is not None:
+        ids = tuple(_whole("--gpu-ids", part, "s, as in 0,1") for part in ids.split(","))
+    return Wish(args.device, gpus, ids, args.nproc)
+
+
+def _whole(option: str, text: str, more: str = "") -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{option} {safe(text)}: give a whole number{more}") from None

@@ -1,0 +1,36 @@
+"""Plain text for lines and tables: any foreign text made safe, numbers with units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def safe(text: object, limit: int | None = None) -> str:
+    """Foreign text as one line that cannot move the cursor or change colours."""
+    flat = "".join(c if c.isprintable() else "�" for c in str(text))
+    return flat if limit is None or len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as ``m:ss`` or ``h:mm:ss``."""
+    if seconds is None:
+        return "–"
+    whole = int(seconds)
+    hours, rest = divmod(whole, 3600)
+    minutes, rest = divmod(rest, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number to a few significant digits; a dash where it is not known."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Rows under a head, in columns as wide as they need."""
+    cells = [[safe(cell) for cell in row] for row in [head, *rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cells]
+    return "\n".join(line.rstrip() for line in lines)
