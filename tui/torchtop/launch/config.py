@@ -117,7 +117,7 @@ class FileWorkload:
         if self.command:
             words = [*self.command, *self.arguments({})]
         else:
-            count = self.gpus or self.nproc
+            count = "gpu" if self.gpus == "all" else self.gpus or self.nproc
             ranks = [f"--nproc-per-node={count}"] if count else []
             target = ["-m", self.module] if self.module else [str(self.script)]
             words = ["torchrun", *ranks, *target, *self.arguments({})]
