@@ -1,0 +1,356 @@
+"""Records in, analysis out. No I/O and no clock: the same records give the same verdicts."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import PurePosixPath
+from statistics import median
+from typing import Any
+
+from . import report, words
+from .align import Aligner
+from .candidates import Candidate
+from .context import gather
+from .devices import NodeState
+from .frontier import FrontierStep
+from .hysteresis import Held
+from .ranks import RankState
+from .rollup import Rollup
+from .rows import integer, parse_steps
+from .thresholds import DEFAULT, Thresholds
+from .verdicts import Verdict, judge, undecided
+from .window import Window, is_startup, summarise, work_us
+
+_STEPS = 4096
+"""Steps kept: three minutes at the 20 a second that a probe records at most."""
+_DRAWN = 200
+"""Steps in ``recent_step_ms`` at most."""
+_FRESH_NS = 5_000_000_000
+"""A rank whose last beat is older than this has ended, rather than stalled."""
+
+
+class Analyser:
+    """Analyses one session as its records arrive.
+
+    Args:
+        thresholds: limits of the diagnosis.
+        world_size: number of ranks; from the ranks' headers when None.
+
+    Attributes:
+        malformed: records that could not be used.
+    """
+
+    def __init__(self, thresholds: Thresholds = DEFAULT, world_size: int | None = None) -> None:
+        self.malformed = 0
+        self._limits = thresholds
+        self._fixed_world_size = world_size
+        self._world_size = world_size
+        self._attempt = -1
+        self._ranks: dict[int, RankState] = {}
+        self._nodes: dict[str, NodeState] = {}
+        self._aligner: Aligner | None = None
+        self._steps: deque[FrontierStep] = deque(maxlen=_STEPS)
+        self._unrolled: list[FrontierStep] = []
+        self._fresh: deque[int] = deque(maxlen=_DRAWN)
+        self._rollup = Rollup()
+        self._held: Held | None = None
+        self._loader_period_us: dict[int, float] = {}
+        self._analysed_ns: int | None = None
+        self._first_ns: int | None = None
+
+    # ------------------------------------------------------------------------------ records in
+    def feed(self, source: str, record: dict[str, Any]) -> None:
+        """Take in one record; unknown kinds are ignored, malformed records counted.
+
+        Args:
+            source: the file's path within the session directory, such as
+                "ranks/0-0-123.jsonl" or "nodes/host/devices.jsonl".
+            record: the record.
+        """
+        path = PurePosixPath(source)
+        try:
+            if self._first_ns is None:
+                self._first_ns = integer(record.get("mono_ns"))
+            if path.parts[0] == "ranks" and not path.name.endswith(".process.jsonl"):
+                self._feed_rank(source, path.name, record)
+            elif path.parts[0] == "nodes" and path.name == "devices.jsonl":
+                self._feed_node(path.parts[1], record)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            self.malformed += 1
+
+    def _feed_node(self, name: str, record: dict[str, Any]) -> None:
+        node = self._nodes.setdefault(name, NodeState())
+        node.take(record)
+        if record.get("kind") == "tick":
+            self._rollup.add_tick(node, record)
+
+    def _feed_rank(self, source: str, name: str, record: dict[str, Any]) -> None:
+        rank, attempt = (int(part) for part in name.split("-")[:2])
+        kind = record.get("kind")
+        if kind == "header":
+            self._enter(source, rank, attempt, record)
+            return
+        state = self._ranks.get(rank)
+        if state is None or state.source != source:
+            return  # an older attempt, or a file whose header was not seen
+        if kind == "steps":
+            self._take_steps(state, record)
+        elif kind == "totals":
+            state.take_totals(record)
+        elif kind == "beat":
+            state.take_beat(record)
+        elif kind == "facts":
+            state.take_facts(record)
+        elif kind == "probe":
+            state.take_probe(record)
+        elif kind == "memory":
+            state.memory = record
+        elif kind == "scalars":
+            values = state.take_scalars(record)
+            if rank == min(self._ranks):
+                self._rollup.add_scalars(values)
+
+    def _enter(self, source: str, rank: int, attempt: int, header: dict[str, Any]) -> None:
+        """A rank's file begins: the newest attempt of the newest start counts."""
+        known = self._ranks.get(rank)
+        if attempt < self._attempt or (known is not None and known.source == source):
+            return
+        if attempt > self._attempt:
+            self._begin(attempt, header)
+        elif known is not None:
+            if _started_ns(header) <= _started_ns(known.header):
+                return
+            if self._aligner is not None:
+                self._aligner.forget(rank)
+        if rank >= (self._world_size or 1):
+            raise ValueError(f"rank {rank} of {self._world_size}")
+        self._ranks[rank] = RankState(rank, attempt, source, header)
+
+    def _begin(self, attempt: int, header: dict[str, Any]) -> None:
+        self._attempt = attempt
+        told = integer(header.get("world_size"))
+        self._world_size = self._fixed_world_size or told or 1
+        self._aligner = Aligner(self._world_size)
+        self._ranks.clear()
+        self._roll_up()
+        self._rollup.restart()
+        self._steps.clear()
+        self._held = None
+        self._loader_period_us.clear()
+
+    def _take_steps(self, state: RankState, record: dict[str, Any]) -> None:
+        rows = parse_steps(record)
+        if not rows or self._aligner is None:
+            return
+        state.last_step = max(state.last_step, rows[-1].step)
+        for step in self._aligner.add(state.rank, rows):
+            self._steps.append(step)
+            self._unrolled.append(step)
+            self._fresh.append(step.step_us)
+        if len(self._unrolled) >= _STEPS:
+            self._roll_up()
+
+    # ----------------------------------------------------------------------------- analysis out
+    def analyse(self, now_ns: int) -> dict[str, Any]:
+        """The fields of an ``analysis`` record, but for kind, seq and mono_ns.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC of the host of rank 0.
+        """
+        steps, ready = self._window_steps()
+        window = summarise(steps, self._cuda, self._limits) if steps else None
+        verdict, ranked = self._judge(now_ns, window, steps, ready)
+        last = self._last_step()
+        held = self._hold(now_ns, verdict, window, last)
+        between = 0.0 if self._analysed_ns is None else (now_ns - self._analysed_ns) / 1e9
+        self._analysed_ns = now_ns
+        self._rollup.add_verdict(verdict, (held.from_step, last), between)
+        fresh = [report.millis(us) for us in self._fresh]
+        self._fresh.clear()
+        means = {m.rank: m for m in window.ranks} if window else {}
+        complete = len(self._ranks) == self._world_size
+        return {
+            "step": last,
+            "steps": 0 if last is None else last + 1,
+            "window": report.window_fields(window),
+            "warming_up": not ready,
+            "step_ms": report.step_ms(window),
+            "throughput": report.throughput(self._ranks, complete, self._limits.warmup_steps),
+            "phases": report.phases(window),
+            "ranks": [
+                report.rank_fields(state, means.get(rank), self._marker_age_s(state, now_ns))
+                for rank, state in sorted(self._ranks.items())
+            ],
+            "verdict": verdict.fields()
+            | {
+                "from_step": held.from_step,
+                "to_step": last,
+                "since_s": round((now_ns - held.since_ns) / 1e9, 3),
+            },
+            "candidates": [_candidate_fields(candidate) for candidate in ranked],
+            "recent_step_ms": fresh,
+            "scalars": report.scalars(self._ranks),
+            "progress": report.progress(
+                last, self._total_steps(), window.step_us if window else None
+            ),
+            "probe": report.probe(self._ranks),
+        }
+
+    def minute(self, now_ns: int) -> dict[str, Any] | None:
+        """The fields of a ``minute`` record of what happened since the last call.
+
+        Returns:
+            None when nothing happened.
+        """
+        self._roll_up()
+        return self._rollup.close(now_ns, self._first_ns)
+
+    # ---------------------------------------------------------------------------------- verdict
+    def _judge(
+        self, now_ns: int, window: Window | None, steps: list[FrontierStep], ready: bool
+    ) -> tuple[Verdict, tuple[Candidate, ...]]:
+        missing = self._missing()
+        if missing:
+            return missing, ()
+        stalled = self._stalled(now_ns, window)
+        if stalled is not None:
+            return stalled, ()
+        if window is None or not ready:
+            return self._warming_up(window), ()
+        self._learn_loader_periods(window)
+        facts = gather(self._ranks, self._nodes, steps, self._loader_period_us)
+        return judge(window, facts, self._held, self._limits)
+
+    def _missing(self) -> Verdict | None:
+        if not self._ranks or self._world_size is None:
+            return undecided("Undecided: no rank has finished a backward pass yet")
+        absent = [rank for rank in range(self._world_size) if rank not in self._ranks]
+        if not absent:
+            return None
+        return undecided(
+            f"Undecided: nothing has been heard of {words.ranks(absent)} yet",
+            f"{len(self._ranks)} of {self._world_size} ranks report",
+        )
+
+    def _warming_up(self, window: Window | None) -> Verdict:
+        limits = self._limits
+        have = 0 if window is None or window.from_step < limits.warmup_steps else window.recorded
+        return undecided(
+            f"Warming up: {have} of the {limits.window_steps} steps and {limits.window_s:.0f} s "
+            "that a verdict needs",
+            f"the first {limits.warmup_steps} steps are left out",
+        )
+
+    def _stalled(self, now_ns: int, window: Window | None) -> Verdict | None:
+        """Ranks that are alive but have passed no marker for long."""
+        mean_s = window.step_us / 1e6 if window is not None else 0.0
+        limit_s = max(self._limits.stalled_s, self._limits.stalled_factor * mean_s)
+        ages: dict[int, float] = {}
+        for rank, state in self._ranks.items():
+            age = self._marker_age_s(state, now_ns)
+            beat_age = self._age_ns(state, state.beats[-1].mono_ns, now_ns) if state.beats else None
+            if age is not None and beat_age is not None and beat_age <= _FRESH_NS:
+                ages[rank] = age
+        if len(ages) < len(self._ranks) or not ages or min(ages.values()) < limit_s:
+            return None
+        return undecided(
+            f"Undecided: no rank has moved for {min(ages.values()):.0f} s",
+            *(
+                f"rank {rank} was last seen in {self._ranks[rank].doing()}, {age:.0f} s ago"
+                for rank, age in sorted(ages.items(), key=lambda item: -item[1])[:4]
+            ),
+        )
+
+    def _hold(self, now_ns: int, verdict: Verdict, window: Window | None, last: int | None) -> Held:
+        held = self._held
+        if held is not None and held.is_same(verdict.kind, verdict.rank):
+            since, start = held.since_ns, held.from_step
+        else:
+            since, start = now_ns, window.from_step if window is not None else last
+        self._held = Held(verdict.kind, verdict.rank, verdict.phase, verdict.severity, since, start)
+        return self._held
+
+    def _learn_loader_periods(self, window: Window) -> None:
+        """Remember at which step time each rank's loader could not keep up."""
+        for rank in window.ranks:
+            stalls = rank.phases_us["data"] >= self._limits.loader_share * window.step_us
+            known = self._loader_period_us.get(rank.rank)
+            if stalls or (known is not None and window.step_us < known):
+                self._loader_period_us[rank.rank] = window.step_us
+
+    # ------------------------------------------------------------------------------------ parts
+    @property
+    def _cuda(self) -> bool:
+        return any(state.cuda for state in self._ranks.values())
+
+    def _usual_us(self) -> float:
+        """Median work of the steps after the warm-up."""
+        known = [work_us(s) for s in list(self._steps)[-50:] if s.step >= self._limits.warmup_steps]
+        return median(known) if known else 0.0
+
+    def _window_steps(self) -> tuple[list[FrontierStep], bool]:
+        """The newest steps without warm-up, and whether they are enough for a verdict."""
+        limits, usual = self._limits, self._usual_us()
+        steps: list[FrontierStep] = []
+        seconds = 0.0
+        for step in reversed(self._steps):
+            if is_startup(step, usual, limits):
+                continue
+            steps.append(step)
+            seconds = (steps[0].rows[0].end_ns - step.rows[0].end_ns) / 1e9
+            if len(steps) >= limits.window_steps and seconds >= limits.window_target_s:
+                break
+        steps.reverse()
+        if not steps:  # something to draw, at least
+            return list(self._steps)[-limits.window_steps :], False
+        return steps, len(steps) >= limits.window_steps and seconds >= limits.window_s
+
+    def _roll_up(self) -> None:
+        usual = self._usual_us()
+        for step in self._unrolled:
+            self._rollup.add_step(step, is_startup(step, usual, self._limits))
+        self._unrolled.clear()
+
+    def _last_step(self) -> int | None:
+        """The last step that all ranks finished."""
+        if not self._ranks or len(self._ranks) < (self._world_size or 1):
+            return None
+        last = min(state.last_step for state in self._ranks.values())
+        return last if last >= 0 else None
+
+    def _total_steps(self) -> int | None:
+        for state in self._ranks.values():
+            total = integer(state.facts.get("script", {}).get("total_steps"))
+            if total is not None:
+                return total
+        return None
+
+    def _marker_age_s(self, state: RankState, now_ns: int) -> float | None:
+        if not state.beats or state.beats[-1].marker_ns is None:
+            return None
+        return self._age_ns(state, state.beats[-1].marker_ns, now_ns) / 1e9
+
+    def _age_ns(self, state: RankState, then_ns: int, now_ns: int) -> int:
+        """Age of a moment on a rank's host; hosts are set side by side by their wall clocks."""
+        reference, header = self._ranks[min(self._ranks)].header, state.header
+        if header.get("boot_id") == reference.get("boot_id"):
+            return max(0, now_ns - then_ns)
+        return max(0, now_ns + _wall_offset_ns(reference) - then_ns - _wall_offset_ns(header))
+
+
+def _started_ns(header: dict[str, Any]) -> int:
+    return integer(header.get("mono_ns")) or 0
+
+
+def _wall_offset_ns(header: dict[str, Any]) -> int:
+    wall, mono = header.get("wall_s"), integer(header.get("mono_ns"))
+    return int(wall * 1e9) - mono if isinstance(wall, (int, float)) and mono is not None else 0
+
+
+def _candidate_fields(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "kind": candidate.kind,
+        "share": round(candidate.share, 4),
+        "rank": candidate.rank,
+        "phase": candidate.phase,
+    }

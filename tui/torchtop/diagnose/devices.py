@@ -1,0 +1,102 @@
+"""What the samplers' files have told: GPUs, hosts and processes over the last minute."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from .rows import integer, number
+
+_TICKS = 120
+"""Two minutes at one tick a second: longer than any window but that of very slow steps."""
+
+
+@dataclass
+class NodeState:
+    """One node's sampler."""
+
+    header: dict[str, Any] = field(default_factory=dict)
+    ticks: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_TICKS))
+    processes: dict[str, Any] = field(default_factory=dict)
+
+    def take(self, record: dict[str, Any]) -> None:
+        """Keep a record of ``devices.jsonl``."""
+        kind = record.get("kind")
+        if kind == "header":
+            self.header = record
+        elif kind == "tick":
+            self.ticks.append(record)
+        elif kind == "processes":
+            self.processes = record
+
+    @property
+    def host(self) -> str:
+        """The host's name."""
+        return str(self.header.get("host", ""))
+
+    @property
+    def gpus(self) -> list[dict[str, Any]]:
+        """The header's GPUs, in the order of the ticks' columns."""
+        return _dicts(self.header.get("gpus"))
+
+    def position(self, uuid: str | None) -> int | None:
+        """Where a GPU stands in the columns; None where there is no such GPU."""
+        for place, gpu in enumerate(self.gpus):
+            if uuid is not None and gpu.get("uuid") == uuid:
+                return place
+        return None
+
+    def between(self, from_ns: int, to_ns: int) -> list[dict[str, Any]]:
+        """The ticks of a time span."""
+        return [t for t in self.ticks if from_ns <= (integer(t.get("mono_ns")) or 0) <= to_ns]
+
+    def worker_percents(self, rank: int) -> list[float]:
+        """CPU of each loader worker of a rank, at the last process listing."""
+        for entry in _dicts(self.processes.get("ranks")):
+            if integer(entry.get("rank")) == rank:
+                percents = (number(w.get("cpu_percent")) for w in _dicts(entry.get("workers")))
+                return [percent for percent in percents if percent is not None]
+        return []
+
+    def strangers(self, place: int) -> int:
+        """Processes on a GPU that are no rank of this session; 0 where nothing is known."""
+        lists = self.processes.get("gpus")
+        if not isinstance(lists, list) or place >= len(lists):
+            return 0
+        ours: set[int | None] = set()
+        for entry in _dicts(self.processes.get("ranks")):
+            ours.add(integer(entry.get("process_pid")))
+            ours.update(integer(w.get("process_pid")) for w in _dicts(entry.get("workers")))
+        pids = {integer(entry.get("process_pid")) for entry in _dicts(lists[place])}
+        if not pids & ours:
+            return 0  # pids of another namespace name nobody
+        return len(pids - ours - {None})
+
+
+def gpu_value(tick: dict[str, Any], metric: str, place: int) -> Any:
+    """One GPU's value of one metric in a tick; None where missing."""
+    gpus = tick.get("gpus")
+    column = gpus.get(metric) if isinstance(gpus, dict) else None
+    return column[place] if isinstance(column, list) and place < len(column) else None
+
+
+def gpu_mean(ticks: Iterable[dict[str, Any]], metric: str, place: int) -> float | None:
+    """Mean of a metric over ticks; None where it was never there."""
+    values = [number(gpu_value(tick, metric, place)) for tick in ticks]
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def host_mean(ticks: Iterable[dict[str, Any]], metric: str) -> float | None:
+    """Mean of a host metric over ticks; None where it was never there."""
+    hosts = (tick.get("host") for tick in ticks)
+    values = [number(host.get(metric)) for host in hosts if isinstance(host, dict)]
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -1,0 +1,116 @@
+"""Frontier accounting: which phase of which rank makes the step as long as it is.
+
+Within a step the ranks start together, at the exit of the previous gradient synchronisation, and
+leave together, at the exit of the next. Between the two, with C[r][s] the time that rank r has
+spent when it has finished phase s, the frontier F[s] = max over r of C[r][s] is what everyone
+must wait for: phase s costs the step F[s] - F[s-1], and the rank that attains the maximum leads.
+What remains after the last local phase, min over r of the exposed communication, is pure
+communication. Frontier and pure communication sum to the step.
+
+Source: StageFrontier, arXiv 2606.06751; pure communication as in TraceLens (minimum over ranks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+LOCAL_PHASES = ("pre_optimizer", "optimizer", "other", "data", "forward", "backward")
+"""The phases of local work, in the order in which they follow a gradient synchronisation."""
+
+FRONTIER_PHASES = (*LOCAL_PHASES, "exposed_comm")
+
+DATA = LOCAL_PHASES.index("data")
+FORWARD = LOCAL_PHASES.index("forward")
+BACKWARD = LOCAL_PHASES.index("backward")
+OPTIMIZER = LOCAL_PHASES.index("optimizer")
+
+
+class Row(NamedTuple):
+    """One step as one rank saw it; integer microseconds."""
+
+    step: int
+    end_ns: int
+    host_us: int | None
+    local_us: tuple[int, ...]
+    """Device time of each of LOCAL_PHASES; 0 where unknown."""
+    exposed_us: int
+    unknown: tuple[str, ...]
+    """Phases that the probe could not tell."""
+    data_host_us: int | None = None
+    lag_forward_us: int | None = None
+    lag_backward_us: int | None = None
+    lag_width_us: int | None = None
+    samples: int | None = None
+    tokens: int | None = None
+    local_host_us: tuple[int | None, ...] | None = None
+    """Host time of each of LOCAL_PHASES, where the probe tells it."""
+
+
+class FrontierStep(NamedTuple):
+    """One step across all ranks; microseconds."""
+
+    step: int
+    step_us: int
+    frontier_us: tuple[int, ...]
+    """What each of FRONTIER_PHASES adds to the step; sums to step_us."""
+    leaders: tuple[int, ...]
+    """Index of the leading rank at the end of each of LOCAL_PHASES."""
+    leader: int
+    """Index of the rank with the most local work."""
+    base: int
+    """Index of the lower-median rank by local work."""
+    excess_us: int
+    """Local work of the leader beyond the base's."""
+    excess_by_phase_us: tuple[float, ...]
+    """Where the leader loses it, over LOCAL_PHASES; sums to excess_us."""
+    pure_comm_us: int
+    rows: tuple[Row, ...]
+
+
+def account(rows: Sequence[Row]) -> FrontierStep:
+    """Account for one step.
+
+    Args:
+        rows: the same step as each rank saw it, in rank order; at least one.
+    """
+    cumulative = [0] * len(rows)
+    reached = 0
+    frontier: list[int] = []
+    leaders: list[int] = []
+    for phase in range(len(LOCAL_PHASES)):
+        for index, row in enumerate(rows):
+            cumulative[index] += row.local_us[phase]
+        most = max(cumulative)
+        frontier.append(most - reached)
+        leaders.append(cumulative.index(most))
+        reached = most
+    pure_comm = min(row.exposed_us for row in rows)
+    frontier.append(pure_comm)
+    base = sorted(range(len(rows)), key=cumulative.__getitem__)[(len(rows) - 1) // 2]
+    leader = leaders[-1]
+    excess = reached - cumulative[base]
+    return FrontierStep(
+        step=rows[0].step,
+        step_us=reached + pure_comm,
+        frontier_us=tuple(frontier),
+        leaders=tuple(leaders),
+        leader=leader,
+        base=base,
+        excess_us=excess,
+        excess_by_phase_us=_spread(excess, rows[leader], rows[base]),
+        pure_comm_us=pure_comm,
+        rows=tuple(rows),
+    )
+
+
+def _spread(excess: int, leader: Row, base: Row) -> tuple[float, ...]:
+    """Split the excess over the phases in which the leader is slower than the base.
+
+    Phases in which it is faster made up for some of it, in proportion.
+    """
+    slower = [max(0, a - b) for a, b in zip(leader.local_us, base.local_us, strict=True)]
+    total = sum(slower)
+    if not total:
+        return (0.0,) * len(LOCAL_PHASES)
+    return tuple(excess * part / total for part in slower)

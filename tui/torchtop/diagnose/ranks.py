@@ -1,0 +1,147 @@
+"""What one rank's file has told so far."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ..session.records import MARKERS
+from .rows import integer, number
+
+_TOTALS = 64
+_BEATS = 64
+"""Half a minute each, at twice a second."""
+
+
+class Totals(NamedTuple):
+    """One ``totals`` record."""
+
+    mono_ns: int
+    from_step: int
+    to_step: int
+    steps: int
+    host_us: float
+    samples: float | None
+    tokens: float | None
+
+
+class Beat(NamedTuple):
+    """One ``beat`` record."""
+
+    mono_ns: int
+    marker: str | None
+    marker_ns: int | None
+    step: int | None
+    ready: int | None
+
+
+@dataclass
+class RankState:
+    """One rank in its newest attempt."""
+
+    rank: int
+    attempt: int
+    source: str
+    header: dict[str, Any]
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    loaders: dict[int, dict[str, Any]] = field(default_factory=dict)
+    totals: deque[Totals] = field(default_factory=lambda: deque(maxlen=_TOTALS))
+    beats: deque[Beat] = field(default_factory=lambda: deque(maxlen=_BEATS))
+    scalars: dict[str, float | None] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict)
+    probe: dict[str, Any] = field(default_factory=dict)
+    dropped: int = 0
+    last_step: int = -1
+
+    @property
+    def host(self) -> str:
+        """The host's name."""
+        return str(self.header.get("host", ""))
+
+    @property
+    def cuda(self) -> bool:
+        """Whether it computes on a GPU."""
+        return self._device().get("type") == "cuda"
+
+    @property
+    def gpu_uuid(self) -> str | None:
+        """NVML's name of its GPU."""
+        uuid = self._device().get("uuid")
+        return uuid if isinstance(uuid, str) else None
+
+    def _device(self) -> dict[str, Any]:
+        device = self.header.get("device")
+        return device if isinstance(device, dict) else {}
+
+    def loader(self) -> dict[str, Any]:
+        """The loader in use: the one that was first used, as training loaders are."""
+        return self.loaders[min(self.loaders)] if self.loaders else {}
+
+    def take_facts(self, record: dict[str, Any]) -> None:
+        """Keep a ``facts`` record; later ones add to what is known of the same subject."""
+        subject = record.get("subject")
+        if not isinstance(subject, str):
+            return
+        if subject == "loader":
+            number_of = integer(record.get("loader")) or 0
+            self.loaders.setdefault(number_of, {}).update(record)
+        else:
+            self.facts.setdefault(subject, {}).update(record)
+
+    def take_totals(self, record: dict[str, Any]) -> None:
+        """Keep a ``totals`` record.
+
+        Raises:
+            ValueError: a number that it cannot do without is missing.
+        """
+        start, end = integer(record.get("from_step")), integer(record.get("to_step"))
+        steps, host = integer(record.get("steps")), number(record.get("host_us"))
+        if start is None or end is None or steps is None or host is None:
+            raise ValueError("a totals record without its numbers")
+        self.last_step = max(self.last_step, end - 1)
+        self.totals.append(
+            Totals(
+                integer(record.get("mono_ns")) or 0,
+                start,
+                end,
+                steps,
+                host,
+                number(record.get("samples")),
+                number(record.get("tokens")),
+            )
+        )
+
+    def take_beat(self, record: dict[str, Any]) -> None:
+        """Keep a ``beat`` record."""
+        marker = record.get("marker")
+        self.beats.append(
+            Beat(
+                integer(record.get("mono_ns")) or 0,
+                marker if isinstance(marker, str) else None,
+                integer(record.get("marker_ns")),
+                integer(record.get("step")),
+                integer(record.get("ready")),
+            )
+        )
+
+    def take_scalars(self, record: dict[str, Any]) -> dict[str, float | None]:
+        """Keep a ``scalars`` record, and return its values."""
+        values = record.get("values")
+        if not isinstance(values, dict):
+            return {}
+        known = {str(name): number(value) for name, value in values.items()}
+        self.scalars.update(known)
+        return known
+
+    def take_probe(self, record: dict[str, Any]) -> None:
+        """Keep a ``probe`` record."""
+        self.probe = record
+        self.dropped = max(self.dropped, integer(record.get("dropped")) or 0)
+
+    def doing(self) -> str | None:
+        """The phase that it was last seen in, in words."""
+        if not self.beats or self.beats[-1].marker is None:
+            return None
+        marker = self.beats[-1].marker
+        return MARKERS.get(marker, marker).replace("_", " ")

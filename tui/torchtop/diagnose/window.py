@@ -1,0 +1,206 @@
+"""Steps of a window added up: means, because stalls are bursty and medians hide them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from .excess import lag_low, split, starved
+from .frontier import DATA, FRONTIER_PHASES, LOCAL_PHASES, FrontierStep, Row
+from .thresholds import Thresholds
+
+
+@dataclass(frozen=True)
+class RankMeans:
+    """One rank's means over a window, microseconds a step; None where unknown."""
+
+    rank: int
+    phases_us: dict[str, float]
+    step_us: float
+    host_us: float | None
+    wait_us: float
+    lag_us: float | None
+    data_host_us: float | None
+
+
+@dataclass(frozen=True)
+class Excess:
+    """Who leads and why; microseconds a step over the whole window.
+
+    `rank` is the persistent leader, or None where the lead rotates. Only the excess of the steps
+    that a persistent leader leads is split.
+    """
+
+    total_us: float
+    rank: int | None
+    lead: dict[int, float]
+    """Part of the total (0..1) that each rank leads."""
+    straggler_us: dict[str, float]
+    launch_us: dict[str, float]
+    unknown_us: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window of steps across all ranks."""
+
+    from_step: int
+    to_step: int
+    """One past the last step."""
+    recorded: int
+    seconds: float
+    step_us: float
+    frontier_us: dict[str, float]
+    """Mean over the steps of what each of FRONTIER_PHASES adds; sums to step_us."""
+    durations_us: tuple[int, ...]
+    ranks: tuple[RankMeans, ...]
+    excess: Excess
+    unknown: frozenset[str]
+    """Phases that some rank cannot tell."""
+    starved_part: float | None
+    """Part of the steps (0..1) in which the critical rank's device was starved in forward and
+    backward; None where lag is not known."""
+    critical_lag_us: float | None
+    """Median over the steps of the critical rank's lag (the lowest that the evidence allows)."""
+    cuda: bool
+
+    def share(self, phase: str) -> float:
+        """Share of the step (0..1) that a phase of the frontier takes."""
+        return self.frontier_us[phase] / self.step_us if self.step_us else 0.0
+
+
+def is_startup(step: FrontierStep, usual_us: float, limits: Thresholds) -> bool:
+    """Whether a step belongs to the warm-up.
+
+    Args:
+        step: the step.
+        usual_us: median over later steps of `work_us`.
+        limits: thresholds.
+    """
+    if step.step < limits.warmup_steps:
+        return True
+    work = work_us(step)
+    return (
+        step.step < limits.startup_steps
+        and work > limits.startup_s * 1e6
+        and work > limits.startup_factor * usual_us
+    )
+
+
+def work_us(step: FrontierStep) -> int:
+    """Step time without the wait for data, which is bursty from the first step on."""
+    return step.step_us - step.frontier_us[DATA]
+
+
+def summarise(steps: Sequence[FrontierStep], cuda: bool, limits: Thresholds) -> Window:
+    """Add up the steps of a window, at least one."""
+    count = len(steps)
+    step_us = fmean(step.step_us for step in steps)
+    sums = [sum(column) for column in zip(*(step.frontier_us for step in steps), strict=True)]
+    ranks = range(len(steps[0].rows))
+    starved_part, critical_lag = _critical(steps, cuda, step_us, limits)
+    return Window(
+        from_step=steps[0].step,
+        to_step=steps[-1].step + 1,
+        recorded=count,
+        seconds=_seconds(steps),
+        step_us=step_us,
+        frontier_us={p: total / count for p, total in zip(FRONTIER_PHASES, sums, strict=True)},
+        durations_us=tuple(step.step_us for step in steps),
+        ranks=tuple(_rank_means(rank, steps) for rank in ranks),
+        excess=_excess(steps, cuda, step_us, limits),
+        unknown=_unknown(steps, limits),
+        starved_part=starved_part,
+        critical_lag_us=critical_lag,
+        cuda=cuda,
+    )
+
+
+def _seconds(steps: Sequence[FrontierStep]) -> float:
+    """Time that the window spans, all its steps included, on one rank's host clock."""
+    first, last = steps[0].rows[0], steps[-1].rows[0]
+    lead_in = first.host_us if first.host_us is not None else steps[0].step_us
+    return max(0, last.end_ns - first.end_ns) / 1e9 + lead_in / 1e6
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _rank_means(rank: int, steps: Sequence[FrontierStep]) -> RankMeans:
+    rows = [step.rows[rank] for step in steps]
+    count = len(rows)
+    local = [sum(column) / count for column in zip(*(row.local_us for row in rows), strict=True)]
+    exposed = sum(row.exposed_us for row in rows) / count
+    phases = dict(zip(FRONTIER_PHASES, (*local, exposed), strict=True))
+    return RankMeans(
+        rank=rank,
+        phases_us=phases,
+        step_us=sum(phases.values()),
+        host_us=_mean(row.host_us for row in rows),
+        wait_us=exposed - sum(step.pure_comm_us for step in steps) / count,
+        lag_us=_mean(row_lag_us(row) for row in rows),
+        data_host_us=_mean(row.data_host_us for row in rows),
+    )
+
+
+def row_lag_us(row: Row) -> int | None:
+    """One number for a step's lag: at the end of backward, else of forward."""
+    return row.lag_forward_us if row.lag_backward_us is None else row.lag_backward_us
+
+
+def _unknown(steps: Sequence[FrontierStep], limits: Thresholds) -> frozenset[str]:
+    counts: Counter[tuple[int, str]] = Counter()
+    for step in steps:
+        for rank, row in enumerate(step.rows):
+            counts.update((rank, phase) for phase in row.unknown)
+    many = limits.unknown_rows * len(steps)
+    return frozenset(phase for (_, phase), count in counts.items() if count > many)
+
+
+def _critical(
+    steps: Sequence[FrontierStep], cuda: bool, step_us: float, limits: Thresholds
+) -> tuple[float | None, float | None]:
+    """How starved the critical rank of each step is, and its lag."""
+    if not cuda:
+        return None, None
+    hungry: list[bool] = []
+    lags: list[float] = []
+    for step in steps:
+        row = step.rows[step.leader]
+        at = (row.lag_forward_us, row.lag_backward_us)
+        states = [starved(lag, row.lag_width_us, step_us, limits) for lag in at]
+        if None not in states:
+            hungry.append(all(states))
+        lows = [lag_low(lag, row.lag_width_us) for lag in at if lag is not None]
+        if lows:
+            lags.append(max(lows))
+    half = len(steps) / 2
+    return (
+        sum(hungry) / len(hungry) if len(hungry) >= half else None,
+        median(lags) if len(lags) >= half else None,
+    )
+
+
+def _excess(
+    steps: Sequence[FrontierStep], cuda: bool, step_us: float, limits: Thresholds
+) -> Excess:
+    weight: Counter[int] = Counter()
+    for step in steps:
+        weight[step.leader] += step.excess_us
+    total = sum(weight.values())
+    lead = {rank: part / total for rank, part in sorted(weight.items()) if total and part}
+    first = max(lead, key=lambda rank: lead[rank], default=None)
+    rank = first if first is not None and lead[first] >= limits.persistent else None
+    counted = [step for step in steps if rank is None or step.leader == rank]
+    parts = [split(step, cuda, step_us, limits) for step in counted]
+    count = len(steps)
+
+    def means(kind: int) -> dict[str, float]:
+        columns = zip(*(part[kind] for part in parts), strict=True)
+        return {p: sum(c) / count for p, c in zip(LOCAL_PHASES, columns, strict=True)}
+
+    return Excess(total / count, rank, lead, means(0), means(1), means(2))
