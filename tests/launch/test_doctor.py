@@ -17,9 +17,8 @@ from torchtop.launch.doctor import Finding, render, to_json, worst
 from torchtop.launch.doctor_torch import TorchAnswer
 
 ROOT = Path(__file__).resolve().parents[2]
-TWO = GpuInventory(
-    "580.1", "13.0", None, (GpuFact(0, "GPU-a", "H200"), GpuFact(1, "GPU-b", "H200"))
-)
+GPUS = (GpuFact(0, "GPU-a", "H200"), GpuFact(1, "GPU-b", "H200"))
+TWO = GpuInventory("580.1", "13.0", None, GPUS)
 NONE = GpuInventory(error="no NVIDIA driver on this machine")
 FACTS = {
     "python": "3.11.7",
