@@ -73,7 +73,7 @@ def line(snapshot: Snapshot) -> str:
     step_ms, speed = analysis.get("step_ms") or {}, analysis.get("throughput") or {}
     parts = [
         head,
-        f"step {analysis.get('step')}{_of(analysis)}",
+        f"step {1 + (analysis.get('step') or 0)}{_of(analysis)}",
         f"{number(step_ms.get('mean'))} ms",
         f"{number(speed.get('samples_per_s'))} samples/s",
     ]

@@ -90,6 +90,12 @@ class StepAssembler:
             if mark.extra:
                 self._end_here(mark, sync=True)
 
+    def finish(self) -> None:
+        """The process ends: the step that was held as ended will not be continued."""
+        if self._ended is not None and self._optimizer_stepped:
+            self._emit(self._ended[0], self._ended[1])
+            self._ended = None
+
     def _end_here(self, mark: Mark, sync: bool) -> None:
         """Hold this marker as the end of the step, unless a later one replaces it."""
         step = self._open if self._ended is None else self._ended[1].joined(self._open)

@@ -292,5 +292,12 @@ class Probe:
 
     def finish(self) -> None:
         """At the end of the process."""
-        if self._writer is not None and self.disabled != "forked":
-            self._writer.finish()
+        if self._writer is None or self.disabled == "forked":
+            return
+        try:
+            if self._clock is not None and not self.disabled:
+                self._clock.poll()
+                self._assembler.finish()
+        except Exception as error:
+            self.disable(error)
+        self._writer.finish()

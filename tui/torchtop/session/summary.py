@@ -151,8 +151,9 @@ def _fields(record: Mapping[str, Any], drop: set[str]) -> dict[str, Any]:
 def _sum_minutes(minutes: list[Record]) -> dict[str, Any]:
     """All minutes in one: sums of sums, and the merged histogram and ranks."""
     total: dict[str, Any] = dict.fromkeys(_MINUTE_SUMS, 0)
-    total.update(phases_us={}, latency={}, step_us_max=None, ranks={})
+    total.update(to_step=0, phases_us={}, latency={}, step_us_max=None, ranks={})
     for minute in minutes:
+        total["to_step"] = max(total["to_step"], minute.get("to_step") or 0)
         for name in _MINUTE_SUMS:
             total[name] += minute.get(name) or 0
         total["step_us_max"] = _most([total["step_us_max"], minute.get("step_us_max")])
@@ -178,9 +179,11 @@ def _steps(total: Mapping[str, Any]) -> dict[str, Any]:
     def rate(count: Any) -> float | None:
         return round(count / seconds, 3) if seconds and count else None
 
+    # The first step began before the probe could see it: it is counted, and measured by nobody.
+    done = max(total["to_step"], steps + total["warmup_steps"])
     return {
-        "steps": steps + total["warmup_steps"],
-        "warmup_steps": total["warmup_steps"],
+        "steps": done,
+        "warmup_steps": done - steps,
         "step_ms": {
             "mean": round(step_us / steps / 1e3, 3) if steps else None,
             **{f"p{q}": _percentile(total["latency"], q / 100) for q in (50, 95, 99)},
