@@ -14,6 +14,9 @@ PY := $(BIN)/python
 PIP := $(PY) -m pip --disable-pip-version-check
 READY := $(VENV)/.ready
 
+# By import: where a reused environment has the linter already, .venv has no script for it.
+LINT_IMPORTS = from importlinter.cli import lint_imports_command as run; run()
+
 # Where the torch that an interpreter imports lies: "own" (inside .venv), "reused", or "none".
 TORCH_ORIGIN = import sys, torch; print("own" if torch.__file__.startswith(sys.prefix) else "reused")
 # The folder on sys.path that holds it.
@@ -37,7 +40,7 @@ lint: $(READY) ## ruff, mypy --strict, and the import contracts
 	@$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	$(BIN)/lint-imports
+	$(PY) -c '$(LINT_IMPORTS)'
 
 bench: $(READY) ## measure what torchtop itself costs
 	@exec $(PY) tests/bench/run.py $(ARGS)

@@ -193,9 +193,7 @@ def _cuda(facts: dict[str, Any], gpus: int, driver_cuda: str | None) -> Iterator
 def _why_unseen(build: str, driver_cuda: str | None) -> str:
     # Within a major version of CUDA older drivers work ("minor version compatibility").
     if driver_cuda and _numbers(build)[:1] > _numbers(driver_cuda)[:1]:
-        return (
-            f"the driver ends at CUDA {driver_cuda}: update it, or install a torch built for it"
-        )
+        return f"the driver ends at CUDA {driver_cuda}: update it, or install a torch built for it"
     return "see whether CUDA_VISIBLE_DEVICES is empty, and whether nvidia-smi works"
 
 
