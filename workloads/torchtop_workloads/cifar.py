@@ -145,10 +145,13 @@ def write_synthetic(place: Path, size: int, seed: int = 0) -> None:
 def _write_files(folder: Path, size: int, random: np.random.Generator) -> None:
     coarse = random.integers(0, 160, (len(CLASSES), 3, 8, 8), np.uint8)
     patterns = coarse.repeat(4, axis=2).repeat(4, axis=3).reshape(len(CLASSES), _ROW)
-    names = [name for name, _ in CIFAR10.train_list]
-    counts = [size // len(names) + (size % len(names) > i) for i in range(len(names))]
-    test_name = CIFAR10.test_list[0][0]
-    for name, count in [*zip(names, counts, strict=True), (test_name, max(1, size // 5))]:
+    parts = len(CIFAR10.train_list)
+    counts = {
+        name: size // parts + (index < size % parts)
+        for index, (name, _) in enumerate(CIFAR10.train_list)
+    }
+    counts[CIFAR10.test_list[0][0]] = max(1, size // 5)
+    for name, count in counts.items():
         labels = random.integers(0, len(CLASSES), count)
         images = random.integers(0, 96, (count, _ROW), np.uint8)
         images += patterns[labels]
@@ -159,7 +162,7 @@ def _write_files(folder: Path, size: int, random: np.random.Generator) -> None:
             "filenames": [f"{name}_{index}.png" for index in range(count)],
         }
         _dump(folder / name, batch)
-    meta = {"num_cases_per_batch": counts[0], "label_names": list(CLASSES), "num_vis": _ROW}
+    meta = {"num_cases_per_batch": size // parts, "label_names": list(CLASSES), "num_vis": _ROW}
     _dump(folder / "batches.meta", meta)
 
 

@@ -6,7 +6,6 @@ lines from the same table, so every option is declared once.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -129,32 +128,6 @@ class Workload:
         """The script's file, which also runs by path."""
         return Path(__file__).with_name(self.module.rpartition(".")[2] + ".py")
 
-    def option(self, name: str) -> Option:
-        """The option of that name, written with dashes or underscores.
-
-        Raises:
-            ValueError: there is none; the line names the nearest one, or all.
-        """
-        wanted = name.replace("-", "_")
-        names = [option.name for option in self.options]
-        if wanted in names:
-            return self.options[names.index(wanted)]
-        near = difflib.get_close_matches(wanted, names, 1)
-        hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
-        raise ValueError(f"{self.name} has no option {name!r}: {hint}")
-
-    def parse(self, texts: Mapping[str, str]) -> dict[str, Value]:
-        """Read options given as text, such as ``{"batch": "16"}``.
-
-        Raises:
-            ValueError: the first one that is unknown or not valid, in one line.
-        """
-        found = {}
-        for name, text in texts.items():
-            option = self.option(name)
-            found[option.name] = option.parse(text)
-        return found
-
     def check(self, values: Mapping[str, Value | None], world_size: int) -> None:
         """Check what depends on the number of ranks.
 
@@ -173,7 +146,8 @@ class Workload:
             )
         batch = values.get("batch")
         if batch is None:
-            batch = self.option("batch").default_for("cuda", world_size)
+            (option,) = (option for option in self.options if option.name == "batch")
+            batch = option.default_for("cuda", world_size)
         if isinstance(batch, int) and batch % world_size:
             raise ValueError(
                 f"batch {batch} cannot be split evenly over {world_size} ranks: "
@@ -185,14 +159,9 @@ def find(name: str) -> Workload:
     """The workload of that name.
 
     Raises:
-        ValueError: there is none; the line names the nearest one, or all.
+        KeyError: there is none.
     """
-    names = [workload.name for workload in WORKLOADS]
-    if name in names:
-        return WORKLOADS[names.index(name)]
-    near = difflib.get_close_matches(name.replace("_", "-"), names, 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
-    raise ValueError(f"there is no workload {name!r}: {hint}")
+    return {workload.name: workload for workload in WORKLOADS}[name]
 
 
 def _shown(value: Value) -> str:
