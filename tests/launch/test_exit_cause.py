@@ -1,0 +1,215 @@
+"""Who is to blame, from evidence alone."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from torchtop.launch.exit_cause import Evidence, RankEvidence, Stop, codes_in, exit_record
+from torchtop.session.records import CAUSES
+
+MS = 1_000_000
+
+
+def raised(rank: int, at_ms: int, kind: str, message: str) -> RankEvidence:
+    exception = {"type": kind, "message": message, "traceback": "tb", "mono_ns": at_ms * MS}
+    return RankEvidence(
+        rank,
+        100 + rank,
+        exception=exception,
+        exit_code=1,
+        exit_ns=(at_ms + 1) * MS,
+        gone_ns=(at_ms + 50) * MS,
+    )
+
+
+def vanished(rank: int, at_ms: int, status: int | None) -> RankEvidence:
+    return RankEvidence(rank, 100 + rank, gone_ns=at_ms * MS, status=status)
+
+
+def finished(rank: int, at_ms: int, code: int = 0) -> RankEvidence:
+    return RankEvidence(
+        rank, 100 + rank, exit_code=code, exit_ns=at_ms * MS, gone_ns=(at_ms + 50) * MS
+    )
+
+
+def judge(*ranks: RankEvidence, **fields: Any) -> dict[str, Any]:
+    given = {"agent_code": 1, "agent_gone_ns": 10_000 * MS, **fields}
+    record = exit_record(Evidence(ranks=ranks, **given))
+    assert record["cause"] in CAUSES
+    assert "\n" not in record["message"]
+    return record
+
+
+CLOSED = [
+    "[/pytorch/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4221",
+    "[..] Connection reset by peer",
+    "NCCL error: remote process exited or there was a network error",
+    "failed to recv, got 0 bytes",
+    "Broken pipe",
+]
+
+
+@pytest.mark.parametrize("said", CLOSED)
+def test_a_victim_is_not_blamed_although_it_was_seen_first(said: str) -> None:
+    # given a victim whose exception is recorded before the culprit is seen to go
+    record = judge(raised(0, 10, "RuntimeError", said), vanished(1, 20, -signal.SIGSEGV))
+    assert (record["cause"], record["rank"], record["signal"]) == ("signal", 1, "SIGSEGV")
+
+
+def test_of_two_own_failures_the_earlier_counts_to_the_nanosecond() -> None:
+    late = raised(0, 975, "KeyError", "'x'")
+    early = vanished(1, 960, 7)
+    assert judge(late, early)["rank"] == 1
+    assert judge(raised(0, 950, "KeyError", "'x'"), early)["rank"] == 0
+
+
+def test_a_victim_alone_is_told_for_want_of_anything_better() -> None:
+    record = judge(raised(0, 10, "RuntimeError", "Connection refused"))
+    assert (record["cause"], record["rank"]) == ("exception", 0)
+
+
+def test_a_rank_that_torchrun_ended_is_no_culprit() -> None:
+    log = "Unable to shutdown process 102 via 15, forcefully exiting via 9"
+    record = judge(
+        raised(0, 30, "RuntimeError", "Connection closed by peer"),
+        finished(1, 10),
+        vanished(2, 8000, -signal.SIGKILL),
+        agent_log=log,
+    )
+    assert (record["rank"], record["code"]) == (1, 0)
+    assert record["message"] == (
+        "rank 1 left early with status 0, and rank 0 lost its connection to it"
+    )
+
+
+def test_a_rank_that_somebody_ended_is_named_before_its_victims() -> None:
+    record = judge(
+        vanished(1, 10, -signal.SIGTERM), raised(0, 30, "RuntimeError", "Connection closed by peer")
+    )
+    assert (record["cause"], record["rank"], record["signal"]) == ("signal", 1, "SIGTERM")
+
+
+def test_a_rank_whose_end_nobody_saw_and_torchrun_did_not_list_left_with_status_0() -> None:
+    record = judge(
+        raised(0, 30, "RuntimeError", "Connection closed by peer"), vanished(1, 10, None)
+    )
+    assert (record["cause"], record["rank"]) == ("exit_code", 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("OutOfMemoryError", "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has ..."),
+        ("torch.cuda.OutOfMemoryError", "CUDA out of memory."),
+        ("RuntimeError", "CUDA error: out of memory\nCUDA kernel errors might be ..."),
+    ],
+)
+def test_out_of_gpu_memory_has_a_cause_of_its_own(kind: str, message: str) -> None:
+    record = judge(raised(3, 10, kind, message))
+    assert (record["cause"], record["rank"]) == ("out_of_memory", 3)
+    assert record["message"].startswith("rank 3 ran out of GPU memory: ")
+
+
+def test_an_exception_tells_its_first_line_and_the_whole_traceback() -> None:
+    record = judge(raised(0, 10, "ValueError", "first\x1b[2J\nsecond"))
+    assert record["message"] == "rank 0 failed: ValueError: first"
+    assert record["traceback"] == "tb"
+
+
+def test_an_exit_code_of_the_script_is_told() -> None:
+    record = judge(finished(2, 10, code=3))
+    assert (record["cause"], record["rank"], record["code"]) == ("exit_code", 2, 3)
+
+
+def test_a_crash_after_the_scripts_end_is_not_hidden_by_its_status_0() -> None:
+    crashed = RankEvidence(0, 100, exit_code=0, exit_ns=5 * MS, gone_ns=9 * MS, status=-6)
+    assert judge(crashed)["signal"] == "SIGABRT"
+
+
+def test_a_watchdogs_abort_says_what_it_was() -> None:
+    tail = ("[rank0]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)",)
+    aborted = RankEvidence(0, 100, gone_ns=9 * MS, status=-signal.SIGABRT, tail=tail)
+    assert "a collective operation timed out" in judge(aborted)["message"]
+
+
+def test_a_sigkill_does_not_claim_to_know_who_it_was() -> None:
+    assert "by someone or by the kernel" in judge(vanished(0, 1, -signal.SIGKILL))["message"]
+
+
+@pytest.mark.parametrize(
+    ("why", "cause"), [("user", "stopped"), ("duration", "duration"), ("steps", "steps")]
+)
+def test_a_stop_explains_what_came_after_it(why: str, cause: str) -> None:
+    ranks = vanished(0, 50, -signal.SIGTERM), raised(1, 60, "RuntimeError", "loader was killed")
+    assert judge(*ranks, stop=Stop(why, 40 * MS))["cause"] == cause
+
+
+def test_a_stop_does_not_explain_what_came_before_it() -> None:
+    record = judge(raised(1, 30, "ValueError", "x"), stop=Stop("user", 40 * MS))
+    assert record["cause"] == "exception"
+
+
+def test_a_killed_torchrun_is_the_cause_of_its_ranks_end() -> None:
+    record = judge(
+        vanished(0, 11, -signal.SIGKILL),
+        vanished(1, 11, -signal.SIGKILL),
+        agent_code=-signal.SIGKILL,
+        agent_gone_ns=10 * MS,
+    )
+    assert (record["cause"], record["signal"], record["rank"]) == (
+        "launcher_killed",
+        "SIGKILL",
+        None,
+    )
+
+
+def test_a_killed_torchrun_is_not_the_cause_of_what_failed_before() -> None:
+    record = judge(
+        raised(0, 5, "ValueError", "x"), agent_code=-signal.SIGKILL, agent_gone_ns=10 * MS
+    )
+    assert record["cause"] == "exception"
+
+
+@pytest.mark.parametrize("spelling", ["15", "Signals.SIGTERM", "SIGTERM"])
+def test_a_torchrun_that_says_it_was_signalled_is_believed(spelling: str) -> None:
+    log = f"torch...api.SignalException: Process 4242 got signal: {spelling}\n"
+    record = judge(vanished(0, 5, -signal.SIGTERM), agent_log=log)
+    assert (record["cause"], record["signal"]) == ("launcher_killed", "SIGTERM")
+
+
+def test_a_launch_that_fails_before_any_rank_says_why() -> None:
+    record = judge(agent_tail=("Traceback ...", "ImportError: libcudart.so.13"))
+    assert record["cause"] == "launch_failed"
+    assert "libcudart" in record["message"]
+    assert judge(launch_error="cannot start python")["message"] == "cannot start python"
+
+
+def test_all_ranks_through_is_completed() -> None:
+    record = judge(finished(0, 5), finished(1, 6), agent_code=0)
+    assert (record["cause"], record["code"], record["message"]) == (
+        "completed",
+        0,
+        "all 2 ranks finished",
+    )
+
+
+def test_a_command_is_judged_by_its_own_exit() -> None:
+    assert judge(agent_code=0, is_command=True)["cause"] == "completed"
+    assert judge(agent_code=3, is_command=True)["code"] == 3
+    assert judge(agent_code=-9, is_command=True)["signal"] == "SIGKILL"
+
+
+def test_codes_are_found_in_both_places_where_torchrun_writes_them() -> None:
+    log = """
+E1130 14:38 api.py:1003] failed (exitcode: -11) local_rank: 1 (pid: 77) of binary: /x/python
+[0]:
+  time      : 2026-11-30_14:38:34
+  rank      : 0 (local_rank: 0)
+  exitcode  : 7 (pid: 78)
+Root Cause (first observed failure):
+  exitcode  : -11 (pid: 77) Signal 11 (SIGSEGV)
+"""
+    assert codes_in(log) == {77: -11, 78: 7}
