@@ -58,9 +58,8 @@ class Run:
             lambda: len(list(self.paths.root.glob("up-*"))) >= ranks or self.events("end"),
             "ranks are up",
         )
-        return wait_until(
-            lambda: len(found := self.pids("rank")) >= ranks and found, "ranks are told"
-        )
+        wait_until(lambda: len(self.pids("rank")) >= ranks, "ranks are told")
+        return self.pids("rank")
 
     def ended(self) -> list[dict[str, Any]]:
         """Wait until the supervisor has let go of the lock; its records."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launch.supervised import wait_until
 
+from launch.supervised import wait_until
 from torchtop.launch import boot
 from torchtop.launch.analyst import analyse_again
 from torchtop.session.paths import SessionError, SessionPaths, new_session, write_json

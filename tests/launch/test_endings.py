@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from launch.supervised import Run
-
 from torchtop.session.paths import liveness, read_json
 
 Start = Callable[..., Run]

@@ -11,13 +11,14 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from launch.supervised import Run, wait_until
 
+from launch.supervised import Run, wait_until
 from torchtop.launch import helpers, processes
 from torchtop.launch.children import Child
 from torchtop.launch.spec import LaunchSpec
 from torchtop.launch.start import start_session
 from torchtop.session.paths import NodePaths
+from torchtop.session.records import start_ticks
 
 Start = Callable[..., Run]
 
@@ -45,8 +46,7 @@ def sampler(tmp_path: Path) -> Iterator[Callable[..., Child]]:
         command = [sys.executable, "-c", SAMPLER, devices, *map(str, listed)]
         process = subprocess.Popen(command)
         started.append(process)
-        seen = processes.look(process.pid)
-        return Child("sampler", process.pid, seen and seen.start_ticks)
+        return Child("sampler", process.pid, start_ticks(process.pid))
 
     yield start
     for process in started:
@@ -133,7 +133,8 @@ def test_the_launching_side_imports_neither_torch_nor_textual() -> None:
     code = dedent("""
         import sys
         import torchtop.launch.start, torchtop.launch.supervisor, torchtop.launch.analyst
-        print(*sorted({name.split(".")[0] for name in sys.modules} & {"torch", "textual", "pynvml"}))
+        loaded = {name.split(".")[0] for name in sys.modules}
+        print(*sorted(loaded & {"torch", "textual", "pynvml"}))
     """)
     env = {"PYTHONPATH": ":".join(p for p in sys.path if p)}
     done = subprocess.run(

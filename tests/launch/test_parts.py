@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from launch.supervised import wait_until
 
+from launch.supervised import wait_until
 from torchtop.launch import processes, torchrun
 from torchtop.launch.interpreter import Interpreter, inspect
 from torchtop.launch.ladder import GIVE_UP_S, SWEEP_S, TERM_MARGIN_S, Ladder, Rung

@@ -126,9 +126,9 @@ def test_no_processes(tmp_path: Path, state_home: Path, script: Path, nproc: int
 
 
 def test_more_processes_than_gpus(tmp_path: Path, script: Path) -> None:
-    with pytest.raises(LaunchError, match="^--gpus 9: this machine has 2 GPUs$"):
+    with pytest.raises(LaunchError, match=r"^--gpus 9: this machine has 2 GPUs$"):
         preflight.check(spec(tmp_path, device="cuda", nproc=9), gpus=2)
-    with pytest.raises(LaunchError, match="^this machine has no GPU: choose --device cpu$"):
+    with pytest.raises(LaunchError, match=r"^this machine has no GPU: choose --device cpu$"):
         preflight.check(spec(tmp_path, device="cuda", nproc=1), gpus=0)
     assert preflight.check(spec(tmp_path, device="cuda", nproc=2), gpus=2).interpreter.torch_version
 

@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable
 
 from launch.supervised import Run, wait_until
-
 from torchtop.session.paths import liveness, request_stop
 
 Start = Callable[..., Run]
