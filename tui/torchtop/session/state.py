@@ -17,6 +17,9 @@ Status = Literal["idle", "starting", "running", "stopping", "done", "failed", "s
 SERIES_SECONDS = 900
 """Length of the per-second series; older history is in the minutes."""
 
+_SCALARS = 8
+"""Scalars that are kept as series; a script may log hundreds."""
+
 DEVICE_METRICS = ("util_percent", "sm_active", "memory_used_bytes", "power_w")
 """Device metrics that are kept as series for the charts."""
 
@@ -104,6 +107,10 @@ class Snapshot:
     exit: Mapping[str, Any] | None
     bad_lines: int = 0
     newer_schema: bool = False
+    scalar_series: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    """Scalars logged by the script, by name, beside `points`."""
+    verdict_changes: tuple[tuple[int, str, str], ...] = ()
+    """(mono_ns, kind, severity) of each new verdict, oldest first."""
 
     @property
     def verdict(self) -> Mapping[str, Any] | None:
@@ -162,6 +169,8 @@ class SessionState:
         self._by_source: dict[str, int] = {}
         self._points: deque[Point] = deque(maxlen=SERIES_SECONDS)
         self._recent: deque[float] = deque(maxlen=2000)
+        self._scalars: dict[str, deque[float | None]] = {}
+        self._verdicts: deque[tuple[int, str, str]] = deque(maxlen=200)
         self._minutes: list[dict[str, Any]] = []
         self._events: deque[dict[str, Any]] = deque(maxlen=500)
         self._analysis: dict[str, Any] | None = None
@@ -256,6 +265,19 @@ class SessionState:
             )
         )
         self._recent.extend(record.get("recent_step_ms") or ())
+        self._apply_scalars(record.get("scalars") or {})
+        verdict = record.get("verdict") or {}
+        change = (str(verdict.get("kind")), str(verdict.get("severity")))
+        if verdict and (not self._verdicts or self._verdicts[-1][1:] != change):
+            self._verdicts.append((record["mono_ns"], *change))
+
+    def _apply_scalars(self, scalars: Mapping[str, Any]) -> None:
+        for name in list(scalars)[:_SCALARS]:
+            if name not in self._scalars and len(self._scalars) < _SCALARS:
+                missing = [None] * (len(self._points) - 1)
+                self._scalars[name] = deque(missing, maxlen=SERIES_SECONDS)
+        for name, series in self._scalars.items():
+            series.append(scalars.get(name))
 
     def snapshot(
         self,
@@ -293,6 +315,8 @@ class SessionState:
             exit=self._exit,
             bad_lines=bad_lines,
             newer_schema=newer_schema,
+            scalar_series={name: tuple(values) for name, values in self._scalars.items()},
+            verdict_changes=tuple(self._verdicts),
         )
 
     def _status(self, lost: bool) -> Status:
