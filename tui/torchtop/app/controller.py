@@ -1,0 +1,89 @@
+"""What the viewer may ask of the side that launches; it knows nothing else of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from torchtop.session.paths import SessionPaths
+
+StopMode = Literal["soft", "stop", "kill"]
+
+
+class ControllerError(Exception):
+    """Something could not be done; the message is one line that says what to do."""
+
+
+@dataclass(frozen=True)
+class WorkloadEntry:
+    """One workload of the catalog.
+
+    Attributes:
+        key: the digit that starts it, or None.
+        name: its name in the catalog.
+        summary: one line about it.
+        source: where it comes from.
+        problem: why it cannot be started, or None.
+        options: its options and their defaults.
+    """
+
+    key: int | None
+    name: str
+    summary: str
+    source: Literal["builtin", "file"] = "builtin"
+    problem: str | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+class Controller(Protocol):
+    """Starts, stops and finds sessions. Every method may block: the viewer calls it on a thread."""
+
+    def workloads(self) -> Sequence[WorkloadEntry]:
+        """The catalog, in the order in which it is shown."""
+        ...
+
+    def start(self, name: str, options: dict[str, str]) -> Path:
+        """Start a workload and return the directory of its new session.
+
+        Raises:
+            ControllerError: it cannot be started.
+        """
+        ...
+
+    def stop(self, session: Path, mode: StopMode) -> None:
+        """Ask for a session to be stopped; returns at once.
+
+        Raises:
+            ControllerError: the request cannot be made.
+        """
+        ...
+
+    def wait_ended(self, session: Path, timeout_s: float) -> bool:
+        """Wait until nothing of a session is left; False when `timeout_s` passed before."""
+        ...
+
+    def save_summary(self, session: Path) -> Path:
+        """Write the session's summary and return the path of the readable one.
+
+        Raises:
+            ControllerError: it cannot be written.
+        """
+        ...
+
+    def idle_directory(self) -> Path:
+        """A directory with samples of this machine, written for as long as the viewer runs.
+
+        Raises:
+            ControllerError: the sampler cannot be started.
+        """
+        ...
+
+    def sessions(self) -> Sequence[SessionPaths]:
+        """All sessions, newest first."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what the viewer alone needed (the idle sampler). Training goes on."""
+        ...

@@ -1,0 +1,234 @@
+"""The app: holds the view, follows a session, and hands both to the screen."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from textual.app import App, SystemCommand
+from textual.screen import Screen
+
+from torchtop.app import messages
+from torchtop.app.charts.glyphs import ASCII, UNICODE
+from torchtop.app.controller import Controller
+from torchtop.app.follow import FollowThread
+from torchtop.app.operations import Operations
+from torchtop.app.screens.main import MainScreen
+from torchtop.app.terminal import Terminal, ascii_only, detach_on_signals
+from torchtop.app.text import clean
+from torchtop.app.theme import DARK, THEMES, Palette, ansi_palette, theme_palette
+from torchtop.app.view import View
+
+
+class TorchtopApp(App[int]):
+    """The viewer of sessions.
+
+    Args:
+        controller: starts, stops and finds sessions.
+        session: the directory to show; the idle view of this machine when omitted.
+        replay: play the session from its beginning instead of showing it as it is.
+        interval_s: seconds between two looks.
+    """
+
+    TITLE = "torchtop"
+    CSS = "* { scrollbar-size: 0 0; }"
+    ENABLE_COMMAND_PALETTE = True
+    ESCAPE_TO_MINIMIZE = False
+
+    def __init__(
+        self,
+        controller: Controller,
+        session: Path | None = None,
+        replay: bool = False,
+        interval_s: float = 1.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        for theme in THEMES:
+            self.register_theme(theme)
+        plain = self.console.color_system in (None, "standard")
+        self.theme = "ansi-dark" if plain else DARK.name
+        self.palette = self._make_palette()
+        self.controller, self.session, self.replay = controller, session, replay
+        self.view = View(
+            glyphs=ASCII if ascii_only() else UNICODE,
+            textured=self.no_color,
+            interval_s=interval_s,
+        )
+        self.operations = Operations(controller, self.post_message)
+        self.main = MainScreen()
+        self._follower: FollowThread | None = None
+        self._held: messages.SnapshotReady | None = None
+
+    def get_default_screen(self) -> Screen[None]:
+        """The only screen that is not a modal."""
+        return self.main
+
+    def on_mount(self) -> None:
+        """Begin to follow, once there is a first frame to fill."""
+        self.theme_changed_signal.subscribe(self, lambda _theme: self._repaint())
+        if not self.is_headless:
+            detach_on_signals(lambda: self._loop_call(self.detach))
+        self.operations.load()
+        if self.session is not None:
+            self.follow(self.session, self.replay)
+        else:
+            self.operations.idle()
+
+    def _loop_call(self, call: Any) -> None:
+        """Run something in the loop, from any thread or signal handler."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(call)
+
+    def follow(self, directory: Path, replay: bool = False) -> None:
+        """Show another directory."""
+        if self._follower is not None:
+            self._follower.end()
+        self.replay = replay
+        self.update_view(snapshot=None, paused=False, replay=None)
+        self._follower = FollowThread(
+            directory, self.post_message, self.view.interval_s, replay=replay
+        )
+        self._follower.start()
+
+    def update_view(self, **changes: Any) -> None:
+        """Change the view and draw it."""
+        self.view = dataclasses.replace(self.view, **changes)
+        self.main.show(self.view)
+
+    def on_snapshot_ready(self, message: messages.SnapshotReady) -> None:
+        """Draw what the follower saw, unless the display is held."""
+        follower = self._follower
+        if follower is None or message.source != follower.directory:
+            return
+        if self.view.paused and not self.replay:
+            self._held = message
+            return
+        self.update_view(
+            snapshot=message.snapshot, logs=message.logs, replay=message.replay, paused=False
+        )
+
+    def on_catalog_ready(self, message: messages.CatalogReady) -> None:
+        """The workloads are known."""
+        self.update_view(catalog=message.entries)
+
+    def on_progress(self, message: messages.Progress) -> None:
+        """An operation goes on, or is over."""
+        self.update_view(busy=message.text)
+
+    def on_follow(self, message: messages.Follow) -> None:
+        """Another session is to be shown."""
+        idle = not (message.directory / "session.json").exists()
+        self.session = None if idle else message.directory
+        self.follow(message.directory)
+
+    def on_told(self, message: messages.Told) -> None:
+        """A line for the user."""
+        self.tell(message.text, message.error)
+
+    def tell(self, text: str, error: bool = False) -> None:
+        """Show a line for a while."""
+        self.notify(
+            clean(text, 400),
+            severity="error" if error else "information",
+            timeout=10 if error else 5,
+            markup=False,
+        )
+
+    def toggle_pause(self) -> None:
+        """Hold the display or the replay, or let it go on."""
+        if self.replay and self._follower is not None:
+            self._follower.toggle()
+            return
+        paused = not self.view.paused
+        self.update_view(paused=paused)
+        held, self._held = self._held, None
+        if not paused and held is not None:
+            self.on_snapshot_ready(held)
+
+    def set_interval_s(self, seconds: float) -> None:
+        """Look once in so many seconds."""
+        if self._follower is not None:
+            self._follower.interval_s = seconds
+            self._follower.look_now()
+        self.update_view(interval_s=seconds)
+
+    def seek(self, seconds: float) -> None:
+        """Move a replay."""
+        if self.replay and self._follower is not None:
+            self._follower.seek(seconds)
+
+    def detach(self) -> None:
+        """Leave; whatever runs goes on."""
+        if self._follower is not None:
+            self._follower.end()
+        self.exit(0)
+
+    async def action_quit(self) -> None:
+        """Ctrl+Q, and the palette's quit."""
+        self.main.action_quit()
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The palette offers what the keys do."""
+        seen: set[str] = set()
+        for active in self.main.active_bindings.values():
+            binding = active.binding
+            if binding.group is None or binding.action in seen or "palette" in binding.action:
+                continue
+            seen.add(binding.action)
+            title = binding.description.capitalize()
+            yield SystemCommand(title, binding.tooltip, self._command(binding.action))
+        yield SystemCommand("Theme", "change the colours", self.action_change_theme)
+
+    def _command(self, action: str) -> Any:
+        async def run() -> None:
+            await self.main.run_action(action)
+
+        return run
+
+    def _make_palette(self) -> Palette:
+        theme = self.current_theme
+        return ansi_palette() if theme.ansi else theme_palette(theme)
+
+    def _repaint(self) -> None:
+        self.palette = self._make_palette()
+        self.main.repaint()
+
+
+def run_viewer(
+    controller: Controller,
+    session: Path | None = None,
+    replay: bool = False,
+    interval_s: float = 1.0,
+) -> int:
+    """Show a session until the user leaves.
+
+    The mouse is left to the terminal: it keeps selecting text there, and no report of its motion
+    goes over a slow line. ``TORCHTOP_MOUSE=1`` turns it on.
+
+    Args:
+        controller: starts, stops and finds sessions.
+        session: the directory to show; this machine when omitted.
+        replay: play it from its beginning.
+        interval_s: seconds between two looks.
+
+    Returns:
+        The exit status: 0, or 1 after an error of the viewer itself.
+    """
+    for stream, name in ((sys.__stdin__, "input"), (sys.__stderr__, "output")):
+        if stream is None or not stream.isatty():
+            print(
+                f"torchtop: standard {name} is no terminal; use --no-tui for plain lines",
+                file=sys.stderr,
+            )
+            return 2
+    app = TorchtopApp(controller, session, replay, interval_s, driver_class=Terminal)
+    try:
+        app.run(mouse=os.environ.get("TORCHTOP_MOUSE") == "1")
+    finally:
+        controller.close()
+    return app.return_code or 0

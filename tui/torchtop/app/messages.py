@@ -1,0 +1,60 @@
+"""What the daemon threads tell the app."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from textual.message import Message
+
+from torchtop.app.controller import WorkloadEntry
+from torchtop.app.logs import LogPage
+from torchtop.app.view import ReplayPosition
+from torchtop.session.state import Snapshot
+
+
+@dataclass
+class SnapshotReady(Message):
+    """A new look at the session; only the newest that waits is handled."""
+
+    source: Path
+    snapshot: Snapshot
+    logs: LogPage
+    replay: ReplayPosition | None = None
+
+    def can_replace(self, message: Message) -> bool:
+        """A later snapshot of the same session stands in for an earlier one."""
+        return isinstance(message, SnapshotReady) and message.source == self.source
+
+
+@dataclass
+class CatalogReady(Message):
+    """The workloads were read."""
+
+    entries: tuple[WorkloadEntry, ...]
+
+
+@dataclass
+class Progress(Message):
+    """What an operation is doing; empty when it is over."""
+
+    text: str
+
+    def can_replace(self, message: Message) -> bool:
+        """Only the newest note is shown."""
+        return isinstance(message, Progress)
+
+
+@dataclass
+class Follow(Message):
+    """Show another directory."""
+
+    directory: Path
+
+
+@dataclass
+class Told(Message):
+    """A line for the user: an outcome, or an error."""
+
+    text: str
+    error: bool = False

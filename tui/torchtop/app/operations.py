@@ -1,0 +1,150 @@
+"""What takes time and is done for the user on threads: starting, stopping, switching, saving."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from textual.message import Message
+
+from torchtop.app.controller import Controller, ControllerError, StopMode
+from torchtop.app.messages import CatalogReady, Follow, Progress, Told
+from torchtop.session.paths import SessionError
+
+STOP_LIMIT_S = 90.0
+"""Above the whole stop ladder (DESIGN section 7: soft wait 20 s, then about 25 s)."""
+
+
+class Operations:
+    """Runs one operation at a time on a daemon thread, and posts how it goes.
+
+    Args:
+        controller: the side that launches.
+        post: takes messages; called on those threads.
+    """
+
+    def __init__(self, controller: Controller, post: Callable[[Message], object]) -> None:
+        self._controller, self._post = controller, post
+        self._lock = threading.Lock()
+
+    def load(self) -> None:
+        """Read the catalog."""
+
+        def work() -> None:
+            self._post(CatalogReady(tuple(self._controller.workloads())))
+
+        self._background(work)
+
+    def idle(self) -> None:
+        """Show this machine while there is no session."""
+
+        def work() -> None:
+            self._post(Follow(self._controller.idle_directory()))
+
+        self._background(work)
+
+    def neighbour(self, shown: Path | None, direction: int) -> None:
+        """Show the session after (1) or before (-1) the one that is shown."""
+
+        def work() -> None:
+            paths = [session.root for session in self._controller.sessions()]
+            if not paths:
+                self._post(Told("there are no sessions yet"))
+                return
+            at = paths.index(shown) if shown in paths else -1 if direction < 0 else len(paths)
+            target = at - direction
+            if 0 <= target < len(paths):
+                self._post(Follow(paths[target]))
+            else:
+                self._post(Told("no newer session" if direction > 0 else "no older session"))
+
+        self._background(work)
+
+    def save(self, session: Path) -> None:
+        """Write the session's summary."""
+        self._background(
+            lambda: self._post(Told(f"saved {self._controller.save_summary(session)}"))
+        )
+
+    def start(self, name: str, options: Mapping[str, str]) -> None:
+        """Start a workload and show its session."""
+        self._exclusive(lambda: self._start(name, options))
+
+    def stop(self, session: Path, label: str, mode: StopMode = "stop") -> None:
+        """Stop a session and wait until it is gone."""
+        self._exclusive(lambda: self._stop(session, label, mode))
+
+    def kill(self, session: Path, label: str) -> None:
+        """Kill a session at once, even while a stop is under way."""
+
+        def work() -> None:
+            self._post(Progress(f"killing {label} ..."))
+            self._controller.stop(session, "kill")
+
+        self._background(work)
+
+    def switch(self, session: Path, label: str, name: str, options: Mapping[str, str]) -> None:
+        """Stop a session, wait until it is gone, and start a workload."""
+
+        def work() -> None:
+            if self._stop(session, label, "stop"):
+                self._start(name, options)
+
+        self._exclusive(work)
+
+    def stop_then(self, session: Path, label: str, then: Callable[[], None]) -> None:
+        """Stop a session, wait, and call `then` (on that thread)."""
+
+        def work() -> None:
+            if self._stop(session, label, "stop"):
+                then()
+
+        self._exclusive(work)
+
+    def _start(self, name: str, options: Mapping[str, str]) -> None:
+        self._post(Progress(f"starting {name} ..."))
+        self._post(Follow(self._controller.start(name, dict(options))))
+
+    def _stop(self, session: Path, label: str, mode: StopMode) -> bool:
+        began = time.monotonic()
+        self._post(Progress(f"stopping {label} ..."))
+        self._controller.stop(session, mode)
+        while not self._controller.wait_ended(session, 1.0):
+            waited = time.monotonic() - began
+            if waited > STOP_LIMIT_S:
+                self._post(
+                    Told(f"{label} is still there after {waited:.0f} s: x, then k, kills it", True)
+                )
+                return False
+            self._post(Progress(f"stopping {label} ... {waited:.0f} s"))
+        return True
+
+    def _exclusive(self, work: Callable[[], object]) -> None:
+        """Run on a thread unless another operation is under way."""
+        if not self._lock.acquire(blocking=False):
+            self._post(Told("still busy with the last request"))
+            return
+
+        def guarded() -> None:
+            try:
+                self._guard(work)
+            finally:
+                self._lock.release()
+                self._post(Progress(""))
+
+        threading.Thread(target=guarded, name="torchtop-operation", daemon=True).start()
+
+    def _background(self, work: Callable[[], object]) -> None:
+        threading.Thread(
+            target=lambda: self._guard(work), name="torchtop-operation", daemon=True
+        ).start()
+
+    def _guard(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except (ControllerError, SessionError) as error:
+            self._post(Told(str(error), error=True))
+        except Exception as error:
+            self._post(Told(f"{type(error).__name__}: {error}", error=True))

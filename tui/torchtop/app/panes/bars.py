@@ -1,0 +1,97 @@
+"""The header and the footer line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from torchtop.app.format import clock, duration, known, percent
+from torchtop.app.panes.parts import child, joined
+from torchtop.app.text import Row, Span, clean, cut, fit, row_width, spread
+from torchtop.app.view import STALE_AFTER_S, View
+from torchtop.session.state import Snapshot
+
+_STATUS: dict[str, tuple[str, str]] = {
+    "idle": ("○", "dim"),
+    "starting": ("○", "note"),
+    "running": ("●", "ok"),
+    "stopping": ("○", "warn"),
+    "done": ("✓", "ok"),
+    "failed": ("✗", "critical"),
+    "stopped": ("■", "note"),
+    "lost": ("✗", "critical"),
+}
+
+
+def header(view: View, width: int) -> Row:
+    """What is shown: the session, its status and age, and how far the data can be trusted."""
+    snapshot = view.snapshot
+    if snapshot is None:
+        return fit([(" torchtop ", "focus"), ("  reading ...", "dim")], width)
+    parts = joined(_session(snapshot, width), "  ")
+    return spread([(" torchtop ", "focus"), (" ", ""), *parts], _marks(view, snapshot), width)
+
+
+def _session(snapshot: Snapshot, width: int) -> list[list[Span]]:
+    meta = snapshot.meta
+    symbol, style = _STATUS[snapshot.status]
+    status: list[Span] = [(f"{symbol} {snapshot.status}", style)]
+    if snapshot.status == "idle":
+        return [status, [("no session: pick a workload", "dim")]]
+    name = clean(meta.get("name") or meta.get("workload") or meta.get("id") or "session", 200)
+    workload = clean(meta.get("workload") or "", 200)
+    shown = cut(name, max(12, width // 4))
+    parts: list[list[Span]] = [[(shown, "value")]]
+    if workload and workload != name and width >= 100:
+        parts.append([(cut(workload, width // 5), "dim")])
+    parts += [status, [(duration(snapshot.elapsed_s), "")]]
+    world = known(meta.get("nproc")) or len(snapshot.ranks)
+    if world:
+        parts.append([(f"{world:.0f} rank{'s' if world != 1 else ''}", "")])
+    if meta.get("device"):
+        parts.append([(clean(meta["device"], 10), "dim")])
+    probe = child(snapshot.analysis, "probe")
+    if probe.get("disabled"):
+        parts.append([("probe off", "warn")])
+    elif known(probe.get("cost_share")) is not None:
+        parts.append([("probe ", "dim"), (percent(probe.get("cost_share")), "")])
+    return parts
+
+
+def _marks(view: View, snapshot: Snapshot) -> list[Span]:
+    """What the eye must not miss: replay, pause, old data, unreadable lines."""
+    marks: list[list[Span]] = []
+    if view.replay:
+        at, length = clock(view.replay.at_s), clock(view.replay.length_s)
+        state = "" if view.replay.playing else " paused"
+        marks.append([(" REPLAY ", "chip.note"), (f" {at} of {length}{state}", "")])
+    if view.paused and not view.replay:
+        marks.append([(" PAUSED ", "chip.warn")])
+    age = snapshot.analysis_age_s
+    if snapshot.live and age is not None and age > STALE_AFTER_S:
+        marks.append([(f"{duration(age)} old", "warn")])
+    if snapshot.newer_schema:
+        marks.append([("written by a newer torchtop", "warn")])
+    if snapshot.bad_lines:
+        marks.append([(f"{snapshot.bad_lines} bad lines", "warn")])
+    if view.interval_s != 1.0 and not view.replay:
+        marks.append([(f"every {view.interval_s:g} s", "dim")])
+    spans = joined(marks, "  ")
+    return [("  ", ""), *spans, (" ", "")] if spans else []
+
+
+def footer(view: View, width: int, keys: Sequence[tuple[str, str]]) -> Row:
+    """What is being done, then the keys, as many as fit."""
+    spans: list[Span] = [(" ", "")]
+    if view.busy:
+        spans += [(clean(view.busy, 200), "accent"), ("   ", "")]
+    return fit([*spans, *_keys(keys, width - row_width(spans))], width)
+
+
+def _keys(keys: Iterable[tuple[str, str]], cells: int) -> list[Span]:
+    spans: list[Span] = []
+    for key, name in keys:
+        pair: list[Span] = [(key, "key"), (" " + name, "dim"), ("  ", "")]
+        if row_width(spans) + row_width(pair) > cells + 2:
+            break
+        spans += pair
+    return spans

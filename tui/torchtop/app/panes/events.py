@@ -1,0 +1,98 @@
+"""Events: what happened to the session, with the time since its start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torchtop.app.format import clock, known
+from torchtop.app.panes import failure
+from torchtop.app.panes.parts import SEVERITIES
+from torchtop.app.text import Row, Span, clean, fit, pad
+from torchtop.app.view import View
+from torchtop.session.state import Snapshot
+
+
+def aside(view: View, width: int) -> list[Span]:
+    """Lines that could not be read."""
+    snapshot = view.snapshot
+    if snapshot is None or not snapshot.bad_lines:
+        return []
+    return [(f"{snapshot.bad_lines} unreadable lines", "warn")]
+
+
+def body(view: View, width: int, height: int) -> list[Row]:
+    """The last events, newest at the bottom; a failure's story where there is room."""
+    snapshot = view.snapshot
+    if snapshot is None or height <= 0:
+        return []
+    lines = told(snapshot)
+    rows = [_row(at_s, text, style, width) for at_s, text, style in lines]
+    if failure.failed(snapshot) and height > 8:
+        card = failure.card(snapshot, width, height - min(len(rows), height // 3))
+        return (rows[-(height - len(card)) :] if height > len(card) else []) + card
+    return rows[-height:] or [fit([("nothing has happened yet", "dim")], width)]
+
+
+def _row(at_s: float, text: str, style: str, width: int) -> Row:
+    return fit([(pad(clock(at_s), 7), "faint"), (" ", ""), (text, style)], width)
+
+
+def told(snapshot: Snapshot) -> list[tuple[float, str, str]]:
+    """(seconds since the start, text, style) of each event, oldest first."""
+    start = _start(snapshot)
+    lines: list[tuple[int, str, str]] = []
+    ranks: list[int] = []
+    for event in snapshot.events:
+        stamp = int(known(event.get("mono_ns")) or 0)
+        if event.get("kind") == "process" and event.get("role") == "rank":
+            ranks.append(stamp)
+            continue
+        text, style = _words(event)
+        if text:
+            lines.append((stamp, text, style))
+    if ranks:
+        lines.append((max(ranks), f"{len(ranks)} ranks up", ""))
+    for stamp, kind, severity in snapshot.verdict_changes:
+        _, word, style = SEVERITIES.get(severity, SEVERITIES["unknown"])
+        lines.append((stamp, f"verdict {clean(kind, 40)}: {word.lower()}", style))
+    lines.sort(key=lambda line: line[0])
+    return [((stamp - start) / 1e9, text, style) for stamp, text, style in lines]
+
+
+def _start(snapshot: Snapshot) -> int:
+    stamps = [e.get("mono_ns") for e in snapshot.events if e.get("kind") == "header"]
+    return min((s for s in stamps if isinstance(s, int)), default=snapshot.now_ns)
+
+
+def _words(event: Mapping[str, Any]) -> tuple[str, str]:
+    """One event in words, and its style."""
+    kind = event.get("kind")
+    if kind == "header":
+        return f"supervisor started on {clean(event.get('host'), 60)}", ""
+    if kind == "process":
+        return f"{clean(event.get('role'), 20)} started, pid {event.get('process_pid')}", "dim"
+    if kind == "stop":
+        mode = {"soft": "soft stop", "stop": "stop", "kill": "kill"}.get(
+            str(event.get("mode")), "stop"
+        )
+        why = clean(event.get("why") or "user", 20)
+        return f"{mode} asked ({why})", "note"
+    if kind == "escalated":
+        return f"stop escalated to {clean(event.get('stage'), 20)}", "warn"
+    if kind == "leftover":
+        return f"cannot be ended: pid {event.get('process_pid')} {clean(event.get('name'), 40)}", (
+            "critical"
+        )
+    if kind == "rank_exit":
+        how = event.get("signal") or f"status {event.get('code')}"
+        bad = bool(event.get("signal") or event.get("code"))
+        return f"rank {event.get('rank')} left: {clean(how, 30)}", "warn" if bad else "dim"
+    if kind == "exit":
+        cause = clean(event.get("cause"), 40)
+        good = cause in failure.IN_ORDER
+        message = clean(event.get("message") or "", 200)
+        return f"exit: {cause}{': ' + message if message else ''}", "ok" if good else "critical"
+    if kind == "end":
+        return f"session {clean(event.get('status'), 20)}", "value"
+    return "", ""

@@ -1,0 +1,203 @@
+"""The step: where its time goes, on the frontier and on each rank, and how it varies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torchtop.app.charts.bar import stacked
+from torchtop.app.charts.plot import buckets, columns, nice_ceiling
+from torchtop.app.format import known, ms, ms_number, percent
+from torchtop.app.panes.parts import PHASE_LETTERS, PHASE_NAMES, child, items
+from torchtop.app.text import Row, Span, fit, pad, row_width
+from torchtop.app.view import View
+from torchtop.session.records import MARKERS, PHASES
+from torchtop.session.state import Snapshot
+
+SILENT_AFTER_S = 10.0
+"""A rank that passes no marker for this long is told as such."""
+
+_LABEL, _TAIL = 5, 9
+_SHOWN_SHARE = 0.005
+
+
+def aside(view: View, width: int) -> list[Span]:
+    """The spread of the latency."""
+    figures = child(view.snapshot.analysis if view.snapshot else None, "step_ms")
+    if known(figures.get("p50")) is None:
+        return []
+    spans: list[Span] = []
+    for name in ("p50", "p95", "p99") if width > 44 else ("p50", "p99"):
+        spans += [(f"{name} ", "dim"), (ms_number(figures.get(name)), ""), ("  ", "")]
+    spans[-1] = (" ms", "dim")
+    return spans
+
+
+def body(view: View, width: int, height: int) -> list[Row]:
+    """Frontier, legend, ranks, then the latency in what room there is."""
+    snapshot = view.snapshot
+    analysis = snapshot.analysis if snapshot else None
+    if snapshot is None or not analysis or not child(analysis, "phases"):
+        waiting = "no step yet" if snapshot and snapshot.live else "no steps"
+        return [fit([(waiting, "dim")], width), *silent(snapshot, width, height - 1)]
+    phases = child(analysis, "phases")
+    frontier = {name: known(child(phases, name).get("ms")) or 0.0 for name in PHASES}
+    ranks = [rank for rank in items(analysis, "ranks") if isinstance(rank, Mapping)]
+    scale = max([sum(frontier.values()), *(_total(rank) for rank in ranks)], default=1.0) or 1.0
+    rows = [_bar(view, "step", frontier, scale=scale, width=width, style="value")]
+    rows += _legend(phases, width, max(1, height - len(rows)))
+    room = height - len(rows)
+    chart = 0 if room < 4 else max(2, min(room // 2, 12))
+    rows += _ranks(view, snapshot, ranks, scale=scale, width=width, rows=room - chart)
+    chart = height - len(rows)
+    return rows + (latency(view, snapshot, width, chart) if chart >= 2 else [])
+
+
+def _total(rank: Mapping[str, Any]) -> float:
+    return sum(known(value) or 0.0 for value in child(rank, "phases").values())
+
+
+def _bar(
+    view: View, label: str, phases: Mapping[str, float], *, scale: float, width: int, style: str
+) -> Row:
+    parts = [(PHASE_LETTERS[n], f"phase.{n}", phases.get(n) or 0.0) for n in PHASES]
+    bar = stacked(parts, width - _LABEL - _TAIL, scale, view.textured or view.glyphs.ascii)
+    total = ms(sum(phases.get(n) or 0.0 for n in PHASES))
+    return fit([(pad(label, _LABEL), "dim"), *bar, (pad(total, _TAIL, ">"), style)], width)
+
+
+def _legend(phases: Mapping[str, Any], width: int, rows: int) -> list[Row]:
+    """Each phase that matters, with its time and share, in columns."""
+    entries: list[list[Span]] = []
+    for name in PHASES:
+        entry = child(phases, name)
+        share = known(entry.get("share"))
+        if share is None or share < _SHOWN_SHARE:
+            continue
+        entries.append(
+            [
+                (f" {PHASE_LETTERS[name]} ", f"phase.{name}"),
+                (" " + pad(PHASE_NAMES[name], 13), ""),
+                (pad(ms_number(entry.get("ms")), 5, ">"), ""),
+                (pad(percent(share), 6, ">"), "value"),
+            ]
+        )
+    if not entries:
+        return []
+    cell = row_width(entries[0]) + 2
+    across = max(1, (width + 2) // cell)
+    if -(-len(entries) // across) > rows:
+        across, cell = -(-len(entries) // rows), width // -(-len(entries) // rows)
+    lines = -(-len(entries) // across)
+    legend = []
+    for line in range(lines):
+        spans: list[Span] = []
+        for entry_ in entries[line::lines]:
+            spans += fit(entry_, cell)
+        legend.append(fit(spans, width))
+    return legend
+
+
+def _ranks(
+    view: View,
+    snapshot: Snapshot,
+    ranks: Sequence[Mapping[str, Any]],
+    *,
+    scale: float,
+    width: int,
+    rows: int,
+) -> list[Row]:
+    """A bar a rank; where not all fit, those that the verdict and the waits point at."""
+    if len(ranks) < 2 or rows < 1:
+        return silent(snapshot, width, rows)
+    chosen = choose(ranks, rows, (snapshot.verdict or {}).get("rank"))
+    ages = {rank.rank: rank for rank in snapshot.ranks}
+    drawn = []
+    for rank in chosen:
+        number = rank.get("rank")
+        seen = ages.get(number) if isinstance(number, int) else None
+        quiet = seen.marker_age_s if seen and snapshot.live else None
+        if quiet is not None and quiet > SILENT_AFTER_S:
+            drawn.append(_silent_row(int(number or 0), seen.marker if seen else None, quiet, width))
+            continue
+        phases = {name: known(child(rank, "phases").get(name)) or 0.0 for name in PHASES}
+        drawn.append(_bar(view, f"r{number}", phases, scale=scale, width=width, style=""))
+    return drawn
+
+
+def choose(ranks: Sequence[Mapping[str, Any]], rows: int, named: object) -> list[Mapping[str, Any]]:
+    """At most `rows` ranks, in order of rank: the named one, then those that wait least and most.
+
+    The rank that waits least is the one that the others wait for.
+    """
+    if len(ranks) <= rows:
+        return list(ranks)
+    order = sorted(ranks, key=lambda rank: known(rank.get("wait_ms")) or 0.0)
+    picked = [rank for rank in ranks if rank.get("rank") == named and named is not None]
+    while order and len(picked) < rows:
+        for end in (0, -1):
+            if order and len(picked) < rows:
+                rank = order.pop(end)
+                if rank not in picked:
+                    picked.append(rank)
+    return sorted(picked[:rows], key=lambda rank: known(rank.get("rank")) or 0)
+
+
+def silent(snapshot: Snapshot | None, width: int, rows: int) -> list[Row]:
+    """Ranks that have passed no marker for long."""
+    if snapshot is None or not snapshot.live or rows < 1:
+        return []
+    quiet = [
+        rank
+        for rank in snapshot.ranks
+        if rank.marker_age_s is not None and rank.marker_age_s > SILENT_AFTER_S
+    ]
+    return [_silent_row(r.rank, r.marker, r.marker_age_s or 0.0, width) for r in quiet[:rows]]
+
+
+def _silent_row(number: int, marker: str | None, age_s: float, width: int) -> Row:
+    phase = PHASE_NAMES.get(MARKERS.get(marker or "", ""), "an unknown phase")
+    told = f"last seen in {phase}, {age_s:.0f} s ago"
+    return fit([(pad(f"r{number}", _LABEL), "dim"), (told, "warn")], width)
+
+
+def latency(view: View, snapshot: Snapshot, width: int, rows: int) -> list[Row]:
+    """Latency of the last steps: each column's mean, its peak dim above it, percentiles at left."""
+    recent = snapshot.recent_step_ms
+    analysis = snapshot.analysis or {}
+    figures = child(analysis, "step_ms")
+    if not recent:
+        return []
+    cells = width - _LABEL - 1
+    per = steps_per_column(known(child(analysis, "throughput").get("steps_per_s")), cells)
+    total = int(known(analysis.get("steps")) or len(recent))
+    shown = buckets(recent, cells, per, max(total, len(recent)))
+    ordinary = known(figures.get("p95")) or max(b.mean for b in shown)
+    high = nice_ceiling(max(ordinary * 1.15, *(b.mean for b in shown)))
+    drawn = columns(
+        shown, cells, rows, high, glyphs=view.glyphs, style="chart", peak_style="chart.peak"
+    )
+    labels = _axis(figures, high, rows)
+    return [
+        fit([(pad(label, _LABEL, ">") + " ", "faint"), *row], width)
+        for label, row in zip(labels, drawn, strict=True)
+    ]
+
+
+def steps_per_column(steps_per_s: float | None, cells: int, seconds: float = 60.0) -> int:
+    """A power of two so that a chart of `cells` columns covers about `seconds`."""
+    wanted = (steps_per_s or 0.0) * seconds / max(1, cells)
+    return 1 if wanted <= 1 else int(2 ** math.ceil(math.log2(wanted)))
+
+
+def _axis(figures: Mapping[str, Any], high: float, rows: int) -> list[str]:
+    """Labels of the chart's rows: the scale at the top, percentiles where they lie."""
+    labels = [""] * rows
+    for name in ("p99", "p95", "p50"):
+        value = known(figures.get(name))
+        if value is not None and value <= high:
+            labels[min(rows - 1, int((1 - value / high) * rows))] = name
+    if not labels[0]:
+        labels[0] = ms_number(high)
+    return labels

@@ -1,0 +1,114 @@
+"""Throughput: samples and tokens a second, how far the run has come, and the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchtop.app.charts.bar import meter
+from torchtop.app.charts.plot import Bucket, columns, nice_ceiling
+from torchtop.app.charts.spark import spark
+from torchtop.app.format import NA, count, duration, known, percent, quantity, rate
+from torchtop.app.panes.parts import child, ratio
+from torchtop.app.text import Row, Span, clean, fit, spread
+from torchtop.app.view import View
+from torchtop.session.state import Snapshot
+
+
+def aside(view: View, width: int) -> list[Span]:
+    """Steps a second."""
+    throughput = child(view.snapshot.analysis if view.snapshot else None, "throughput")
+    steps = known(throughput.get("steps_per_s"))
+    return [] if steps is None else [(rate(steps), ""), (" steps/s", "dim")]
+
+
+def body(view: View, width: int, height: int) -> list[Row]:
+    """The rate, its history, progress, loss."""
+    snapshot = view.snapshot
+    analysis = snapshot.analysis if snapshot else None
+    if snapshot is None or not analysis:
+        return [fit([("nothing measured yet", "dim")], width)][:height]
+    rows = [_rate(snapshot, width)]
+    tail = [_progress(view, snapshot, width), *_scalars(view, snapshot, width)]
+    tail = tail[: max(0, height - 1)]
+    room = height - len(rows) - len(tail)
+    if room >= 1:
+        rows += _chart(view, snapshot, width, min(room, 10))
+    return (rows + tail)[:height]
+
+
+def _rate(snapshot: Snapshot, width: int) -> Row:
+    throughput = child(snapshot.analysis, "throughput")
+    samples, tokens = (throughput.get(f"{name}_per_s") for name in ("samples", "tokens"))
+    left: list[Span] = [(rate(samples), "big"), (" samples/s", "dim")]
+    right: list[Span] = []
+    if known(tokens) is not None:
+        right = [("  ", ""), (quantity(tokens), "big"), (" tokens/s", "dim")]
+    elif (world := len(child({"r": snapshot.analysis}, "r").get("ranks") or ())) > 1:
+        each = known(samples)
+        if each is not None:
+            right = [(rate(each / world), ""), (" a rank", "dim")]
+    return spread(left, right, width)
+
+
+def _chart(view: View, snapshot: Snapshot, width: int, rows: int) -> list[Row]:
+    """One column a second."""
+    use_samples = any(point.samples_per_s is not None for point in snapshot.points)
+    values = [
+        point.samples_per_s if use_samples else point.tokens_per_s for point in snapshot.points
+    ][-width:]
+    real = [value for value in values if value is not None]
+    if not real:
+        return [fit([], width)] * rows
+    if rows == 1:
+        return [fit([(spark(values, width, view.glyphs, high=max(real)), "chart.good")], width)]
+    high = nice_ceiling(max(real) * 1.05)
+    series = [None if value is None else Bucket(value, value) for value in values]
+    drawn = columns(
+        series, width, rows, high, glyphs=view.glyphs, style="chart.good", peak_style="chart.peak"
+    )
+    return [fit(row, width) for row in drawn]
+
+
+def _progress(view: View, snapshot: Snapshot, width: int) -> Row:
+    analysis = snapshot.analysis
+    progress = child(analysis, "progress")
+    step = known(progress.get("step"))
+    total = known(progress.get("total_steps"))
+    told = count(step if step is not None else (analysis or {}).get("step"))
+    left: list[Span] = [("step ", "dim"), (told, "value")]
+    if total is None:
+        return spread(left, [("of unknown", "faint")], width)
+    left.append((f"/{count(total)} ", "dim"))
+    eta = known(progress.get("eta_s"))
+    done = ratio(step, total)
+    right: list[Span] = [(f" {percent(done)}", "value")]
+    if snapshot.live and eta is not None:
+        right += [("  ETA ", "dim"), (duration(eta), "value")]
+    bar = max(0, min(40, width - sum(len(t) for t, _ in (*left, *right)) - 1))
+    return spread([*left, *(meter(done, bar, view.glyphs, "ok") if bar > 3 else [])], right, width)
+
+
+def _scalars(view: View, snapshot: Snapshot, width: int) -> list[Row]:
+    """The loss with its course, else the first scalar that the script logs."""
+    scalars = child(snapshot.analysis, "scalars")
+    names = sorted(scalars, key=lambda name: (name != "loss", "loss" not in str(name), str(name)))
+    rows = []
+    for name in names[:1]:
+        value = known(scalars.get(name))
+        text = NA if value is None else f"{value:.4g}"
+        label: list[Span] = [(clean(name, 40) + " ", "dim"), (text, "value"), ("  ", "")]
+        rest = width - sum(len(part) for part, _ in label)
+        course = _course(snapshot, str(name))
+        if len(course) > 1 and rest > 4:
+            low = min(v for v in course if v is not None)
+            label.append((spark(course, min(rest, 30), view.glyphs, low=low), "spark"))
+        rows.append(fit(label, width))
+    return rows
+
+
+def _course(snapshot: Snapshot, name: str) -> Sequence[float | None]:
+    """A scalar over time: per second where it is kept, else per minute."""
+    series = snapshot.scalar_series.get(name, ())
+    if sum(value is not None for value in series) > 1:
+        return series
+    return [known(child(child(m, "scalars"), name).get("last")) for m in snapshot.minutes]

@@ -1,0 +1,143 @@
+"""The verdict: what holds the run back, in one sentence that can be checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torchtop.app.charts.bar import meter
+from torchtop.app.format import duration, gain, known, percent
+from torchtop.app.panes import failure
+from torchtop.app.panes.parts import SEVERITIES, child, items, joined
+from torchtop.app.text import Row, Span, clean, fit, wrap
+from torchtop.app.view import View
+from torchtop.session.state import Snapshot
+
+WARM_UP_STEPS = 10
+"""Steps that the analyst leaves out at the start (DESIGN section 6)."""
+
+
+def aside(view: View, width: int) -> list[Span]:
+    """How long the verdict has stood."""
+    snapshot = view.snapshot
+    verdict = snapshot.verdict if snapshot else None
+    if snapshot is None or not verdict or failure.failed(snapshot):
+        return []
+    since = known(verdict.get("since_s"))
+    return [("for ", "dim"), (duration(since), "")] if since is not None else []
+
+
+def body(view: View, width: int, height: int) -> list[Row]:
+    """The verdict's lines, the most important first."""
+    snapshot = view.snapshot
+    if snapshot is None:
+        return [fit([("reading the session ...", "dim")], width)]
+    if failure.failed(snapshot):
+        return failure.card(snapshot, width, height)
+    verdict = snapshot.verdict
+    if not verdict:
+        return [fit(row, width) for row in _before(snapshot)][:height]
+    return _verdict(view, verdict, width, height)
+
+
+def _verdict(view: View, verdict: Mapping[str, Any], width: int, height: int) -> list[Row]:
+    symbol, word, style = SEVERITIES.get(str(verdict.get("severity")), SEVERITIES["unknown"])
+    kind = clean(verdict.get("kind", ""), 40)
+    headline = clean(verdict.get("headline") or "", 400)
+    label: list[Span] = [(f" {symbol} {word} ", f"chip.{style}"), ("  ", "")]
+    if kind and kind != word:
+        label += [(kind, style), ("  ", "")]
+    lines = wrap(headline, max(20, width - sum(len(t) for t, _ in label)), 1 if height < 6 else 2)
+    indent = " " * sum(len(text) for text, _ in label)
+    rows: list[Row] = [fit([*label, (lines[0] if lines else "", "value")], width)]
+    rows += [fit([(indent + line, "value")], width) for line in lines[1:]]
+    if share := _share(view, verdict, style, width):
+        rows.append(fit(share, width))
+    return rows + _reasons(verdict, width, height - len(rows))
+
+
+def _share(view: View, verdict: Mapping[str, Any], style: str, width: int) -> list[Span]:
+    """The share of the step as a bar, and the bound of the gain."""
+    share = known(verdict.get("share"))
+    if share is None:
+        return []
+    bar = meter(share, max(10, min(40, width // 4)), view.glyphs, style)
+    bound = gain(verdict.get("gain_bound"))
+    where = _where(verdict)
+    return joined(
+        [
+            [*bar, (" ", ""), (percent(share), "value"), (" of step time", "dim")],
+            [(bound, style)] if bound else [],
+            [(where, "")] if where else [],
+        ]
+    )
+
+
+def _where(verdict: Mapping[str, Any]) -> str:
+    rank = verdict.get("rank")
+    phase = str(verdict.get("phase") or "").replace("_", " ")
+    parts = [f"rank {rank}" if isinstance(rank, int) else "", clean(phase, 30)]
+    return " in ".join(part for part in parts if part) if isinstance(rank, int) else ""
+
+
+def _reasons(verdict: Mapping[str, Any], width: int, height: int) -> list[Row]:
+    """Evidence and advice, both present however little space there is."""
+    evidence = [clean(text, 400) for text in items(verdict, "evidence")]
+    advice = [clean(text, 400) for text in items(verdict, "advice")]
+    if height <= 0:
+        return []
+    advice_rows = min(len(advice), 1 if height < 6 else 3)
+    if height == 1:
+        shown = advice[:1] or evidence[:1]
+        return [_reason("→" if advice else "·", line, width) for line in shown]
+    told: list[Row] = []
+    room = height - advice_rows
+    if len(evidence) > room:
+        told.append(_reason("·", " · ".join(evidence), width))
+    else:
+        told += [_reason("·", text, width) for text in evidence[:room]]
+    return [*told, *(_reason("→", text, width) for text in advice[:advice_rows])]
+
+
+def _reason(sign: str, text: str, width: int) -> Row:
+    style = "accent" if sign == "→" else "dim"
+    return fit([(f" {sign} ", style), (text, "" if sign == "→" else "dim")], width)
+
+
+def _before(snapshot: Snapshot) -> list[list[Span]]:
+    """What there is to say before the first verdict."""
+    analysis = snapshot.analysis
+    if snapshot.status == "lost":
+        return [
+            [(" ◆ LOST ", "chip.critical"), ("  the supervisor is gone and left no end", "value")],
+            [(" · its ranks may still run; ", "dim"), ("torchtop stop", "key"), (" sweeps", "dim")],
+        ]
+    if not snapshot.live:
+        return [[(" ended before the first verdict", "dim")]]
+    if analysis and analysis.get("steps"):
+        steps = int(known(analysis.get("steps")) or 0)
+        if analysis.get("warming_up") or steps < WARM_UP_STEPS:
+            told = f"{min(steps, WARM_UP_STEPS)} of {WARM_UP_STEPS} steps"
+            return [
+                [(" ○ WARMING UP ", "chip.note"), ("  " + told, "value")],
+                [(" · the first steps and compilation are left out of every figure", "dim")],
+            ]
+        return [[(" ○ MEASURING ", "chip.note"), ("  not enough steps for a verdict yet", "value")]]
+    return [[(" ○ STARTING ", "chip.note"), ("  " + starting(snapshot), "value")]]
+
+
+def starting(snapshot: Snapshot) -> str:
+    """How far a session has come before its first step."""
+    world = known(child({"x": snapshot.meta}, "x").get("nproc"))
+    total = f" of {int(world)}" if world else ""
+    probed = [rank for rank in snapshot.ranks if "device" in rank.header]
+    if probed:
+        return f"{len(probed)}{total} ranks in their first step"
+    if snapshot.ranks:
+        return f"{len(snapshot.ranks)}{total} ranks up, waiting for the first backward"
+    spawned = [e for e in snapshot.events if e.get("kind") == "process"]
+    if any(event.get("role") == "rank" for event in spawned):
+        return "ranks started, importing torch"
+    if any(event.get("role") == "agent" for event in spawned):
+        return "torchrun started, waiting for its ranks"
+    return "waiting for torchrun"

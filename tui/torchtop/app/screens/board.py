@@ -1,0 +1,149 @@
+"""The board: the panes, placed by `arrange`, and the lines above and below it."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.geometry import NULL_OFFSET, NULL_SPACING, Region, Size
+from textual.layout import ArrangeResult, Layout, WidgetPlacement
+from textual.widget import Widget
+
+from torchtop.app.keys import key_name
+from torchtop.app.panes import bars, catalog, data, events, gpus, host, step, throughput, verdict
+from torchtop.app.panes.arrange import Need, Place, arrange
+from torchtop.app.panes.failure import failed
+from torchtop.app.panes.logs import LogsPane
+from torchtop.app.panes.pane import Pane, Rows
+from torchtop.app.text import Row
+from torchtop.app.view import View
+
+
+class HeaderLine(Rows):
+    """The top line."""
+
+    DEFAULT_CSS = "HeaderLine { height: 1; }"
+
+    def compute(self, width: int, height: int) -> list[Row]:
+        """One row."""
+        return [bars.header(self.view, width)]
+
+
+class FooterLine(Rows):
+    """The bottom line: the keys as they are bound now."""
+
+    DEFAULT_CSS = "FooterLine { height: 1; }"
+
+    def compute(self, width: int, height: int) -> list[Row]:
+        """One row."""
+        keys: list[tuple[str, str]] = [("1-9", "workload")]
+        for key, active in self.screen.active_bindings.items():
+            binding = active.binding
+            if binding.show and binding.group is not None and active.enabled:
+                keys.append((binding.key_display or key_name(key), binding.description))
+        last = {"quit": 2, "help": 1}
+        keys = sorted(keys, key=lambda pair: last.get(pair[1], 0))
+        if width < 110:  # help and quit stay in sight
+            keys = [*keys[:6], *[k for k in keys[6:] if k[1] in last or k[1] in ("logs", "zoom")]]
+        return [bars.footer(self.view, width, keys)]
+
+
+class BoardLayout(Layout):
+    """Puts each pane where the board's plan has it."""
+
+    name = "torchtop-board"
+
+    def arrange(
+        self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True
+    ) -> ArrangeResult:
+        """Place the panes of the plan; the others are not shown."""
+        assert isinstance(parent, Board)
+        plan = parent.plan(size)
+        return [
+            WidgetPlacement(Region(*plan[child.id]), NULL_OFFSET, NULL_SPACING, child)
+            for child in children
+            if child.id in plan
+        ]
+
+
+class Board(Widget):
+    """All panes."""
+
+    DEFAULT_CSS = "Board { height: 1fr; }"
+
+    def __init__(self) -> None:
+        super().__init__(id="board")
+        self._arranger = BoardLayout()
+        self.need = Need(idle=True)
+        self.zoomed: str | None = None
+        self.view = View()
+        self.logs = LogsPane()
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of our own."""
+        return self._arranger
+
+    def compose(self) -> ComposeResult:
+        """The panes in the order in which Tab visits them."""
+        yield Pane("verdict", "verdict", verdict.body, verdict.aside)
+        yield Pane("gpus", "GPUs", gpus.body, gpus.aside)
+        yield Pane("step", "step", step.body, step.aside)
+        yield Pane("throughput", "throughput", throughput.body, throughput.aside)
+        yield Pane("data", "data", data.body, data.aside)
+        yield Pane("catalog", "workloads", catalog.body, catalog.aside)
+        yield self.logs
+        yield Pane("host", "host", host.body, host.aside)
+        yield Pane("events", "events", events.body, events.aside)
+
+    @property
+    def panes(self) -> list[Pane]:
+        """All panes, shown or not."""
+        return list(self.query_children(Pane))
+
+    def plan(self, size: Size) -> dict[str, Place]:
+        """Where the panes go on a board of this size."""
+        return arrange(size.width, size.height, self.need, self.zoomed)
+
+    def show(self, view: View) -> None:
+        """Draw another view, and arrange the panes anew if there is other to show."""
+        self.view = view
+        need = need_of(view)
+        if need != self.need:
+            self.need = need
+            self.replan()
+        for pane in self.panes:
+            pane.show(view)
+
+    def zoom(self, name: str | None) -> None:
+        """One pane alone, or all of them again."""
+        if name != self.zoomed:
+            self.zoomed = name
+            self.replan()
+
+    def replan(self) -> None:
+        """Show the panes of the plan and hide the rest (they must not take the focus)."""
+        shown = self.plan(self.size)
+        for pane in self.panes:
+            pane.display = pane.id in shown
+        self.refresh(layout=True)
+
+    def on_mount(self) -> None:
+        """Nothing is shown yet that the plan does not have."""
+        self.replan()
+
+    def on_resize(self) -> None:
+        """Another size, another plan."""
+        self.replan()
+
+
+def need_of(view: View) -> Need:
+    """What there is to show of a view."""
+    snapshot = view.snapshot
+    if snapshot is None:
+        return Need(idle=False)
+    return Need(
+        gpus=len(snapshot.gpus),
+        ranks=len(snapshot.ranks),
+        idle=snapshot.status == "idle",
+        failed=failed(snapshot),
+        workloads=len(view.catalog),
+    )

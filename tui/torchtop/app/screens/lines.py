@@ -1,0 +1,122 @@
+"""Sheets of plain lines that scroll: help, and the options in force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from textual.binding import Binding, BindingType
+
+from torchtop.app.keys import key_name
+from torchtop.app.screens.sheet import Sheet
+from torchtop.app.text import Row, clean, pad, row_width
+from torchtop.session.state import Snapshot
+
+
+class Lines(Sheet[None]):
+    """Rows to read; scrolls, and leaves by Esc, q, or the key that opened it.
+
+    Args:
+        heading: the box's title.
+        lines: the rows.
+        closing: a further key that closes it.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter,ctrl+c", "close", "close", show=False),
+        Binding("up,k", "scroll(-1)", "up", show=False),
+        Binding("down,j", "scroll(1)", "down", show=False),
+        Binding("pageup", "scroll(-10)", "page up", show=False),
+        Binding("pagedown,space", "scroll(10)", "page down", show=False),
+    ]
+
+    def __init__(self, heading: str, lines: Sequence[Row], closing: str) -> None:
+        super().__init__()
+        self.heading = heading
+        self.lines = tuple(lines)
+        self.closing = closing
+        self.at = 0
+
+    def wanted(self) -> tuple[int, int]:
+        """Large enough to read without scrolling, if the screen is."""
+        return max((row_width(row) for row in self.lines), default=20), len(self.lines)
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """The part that is in view."""
+        self.at = max(0, min(self.at, len(self.lines) - height))
+        return list(self.lines[self.at : self.at + height])
+
+    def on_key(self, event: Any) -> None:
+        """The key that opened the sheet closes it."""
+        if event.character == self.closing:
+            event.stop()
+            self.dismiss()
+
+    def action_close(self) -> None:
+        """Back to the board."""
+        self.dismiss()
+
+    def action_scroll(self, lines: int) -> None:
+        """Move through the lines."""
+        self.at += lines
+        self.refresh_rows()
+
+
+def help_lines(bindings: Iterable[Binding]) -> list[Row]:
+    """The keys in groups, as they are bound now."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    seen: dict[str, int] = {}
+    for binding in bindings:
+        group = groups.setdefault(binding.group.description if binding.group else "", [])
+        key = binding.key_display or key_name(binding.key)
+        if binding.id in seen and binding.id:
+            index = seen[binding.id]
+            if binding.key_display is None:
+                group[index] = (f"{group[index][0]} {key}", group[index][1])
+            continue
+        if binding.id:
+            seen[binding.id] = len(group)
+        group.append((key, binding.tooltip or binding.description))
+    rows: list[Row] = []
+    for name, keys in groups.items():
+        if rows:
+            rows.append(())
+        rows.append(((name, "title"),))
+        rows += [((pad(key, 12), "key"), (text, "")) for key, text in _digits(keys)]
+    return rows
+
+
+def _digits(keys: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """One line for the nine workload keys."""
+    digits = [key for key, _ in keys if key.isdigit()]
+    if len(digits) < 9:
+        return keys
+    rest = [(key, text) for key, text in keys if not key.isdigit()]
+    return [("1-9", "start a workload; asks first when a run is live"), *rest]
+
+
+def option_lines(snapshot: Snapshot) -> list[Row]:
+    """What the session was started with."""
+    meta: Mapping[str, Any] = snapshot.meta
+    rows: list[Row] = []
+    names = ("workload", "source", "device", "nproc", "steps", "duration_s", "python", "cwd", "id")
+    _pairs(rows, "session", [(name, meta.get(name)) for name in names])
+    argv = meta.get("argv")
+    if isinstance(argv, list):
+        _pairs(rows, "", [("argv", " ".join(str(part) for part in argv))])
+    for title in ("options", "versions"):
+        value = meta.get(title)
+        if isinstance(value, Mapping) and value:
+            _pairs(rows, title, list(value.items()))
+    return rows or [(("no session is shown", "dim"),)]
+
+
+def _pairs(rows: list[Row], title: str, pairs: Sequence[tuple[object, object]]) -> None:
+    known = [(clean(k, 60), clean(v, 400)) for k, v in pairs if v is not None]
+    if not known:
+        return
+    if title:
+        if rows:
+            rows.append(())
+        rows.append(((title, "title"),))
+    rows.extend(((pad(key, 16), "dim"), (" ", ""), (value, "")) for key, value in known)

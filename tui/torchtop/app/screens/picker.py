@@ -1,0 +1,114 @@
+"""The workload picker: a list with summaries, narrowed by typing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+
+from torchtop.app.controller import WorkloadEntry
+from torchtop.app.screens.sheet import Sheet
+from torchtop.app.text import Row, Span, clean, cut, fit, pad
+
+
+class Picker(Sheet["str | None"]):
+    """Picks the name of a workload.
+
+    Args:
+        entries: the catalog.
+        message: what to say above the list.
+    """
+
+    heading = "workloads"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "take", "start", show=False),
+        Binding("escape,ctrl+c", "close", "cancel", show=False),
+        Binding("up,shift+tab", "move(-1)", "up", show=False),
+        Binding("down,tab", "move(1)", "down", show=False),
+        Binding("backspace", "erase", "erase", show=False),
+    ]
+
+    def __init__(self, entries: Sequence[WorkloadEntry]) -> None:
+        super().__init__()
+        self.entries = tuple(entries)
+        self.typed = ""
+        self.at = 0
+
+    def wanted(self) -> tuple[int, int]:
+        """Room for the summaries."""
+        return 100, min(24, len(self.entries) + 3)
+
+    @property
+    def found(self) -> list[WorkloadEntry]:
+        """The entries that match what was typed."""
+        words = self.typed.lower().split()
+        return [
+            entry
+            for entry in self.entries
+            if all(word in f"{entry.name} {entry.summary}".lower() for word in words)
+        ]
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """What was typed, then the list around the marked entry."""
+        found = self.found
+        self.at = max(0, min(self.at, len(found) - 1))
+        prompt: list[Span] = [("filter ", "dim"), (self.typed, "value"), ("▏", "accent")]
+        rows: list[Row] = [fit(prompt, width)]
+        space = max(1, height - 2)
+        first = max(0, min(self.at - space // 2, len(found) - space))
+        name = min(max((len(e.name) for e in self.entries), default=10), width // 3)
+        for index, entry in enumerate(found[first : first + space], first):
+            rows.append(_line(entry, index == self.at, name, width))
+        if not found:
+            rows.append(fit([("  nothing matches", "dim")], width))
+        rows += [()] * (height - 1 - len(rows))
+        rows.append(
+            fit([("Enter", "key"), (" start  ", "dim"), ("Esc", "key"), (" back", "dim")], width)
+        )
+        return rows
+
+    def on_key(self, event: events.Key) -> None:
+        """Typing narrows the list."""
+        if event.is_printable and event.character:
+            event.stop()
+            self.typed += event.character
+            self.at = 0
+            self.refresh_rows()
+
+    def action_erase(self) -> None:
+        """Take the last character back."""
+        self.typed = self.typed[:-1]
+        self.refresh_rows()
+
+    def action_move(self, step: int) -> None:
+        """Mark another entry."""
+        self.at += step
+        self.refresh_rows()
+
+    def action_take(self) -> None:
+        """Start the marked entry."""
+        found = self.found
+        if found and not found[self.at].problem:
+            self.dismiss(found[self.at].name)
+
+    def action_close(self) -> None:
+        """Start nothing."""
+        self.dismiss(None)
+
+
+def _line(entry: WorkloadEntry, chosen: bool, name: int, width: int) -> Row:
+    key = str(entry.key) if entry.key is not None else " "
+    text = entry.problem or entry.summary
+    style = "warn" if entry.problem else "dim"
+    return fit(
+        [
+            ("▸ " if chosen else "  ", "accent"),
+            (f"{key} ", "key"),
+            (pad(cut(clean(entry.name, 100), name), name), "value" if chosen else ""),
+            ("  ", ""),
+            (clean(text, 300), style),
+        ],
+        width,
+    )

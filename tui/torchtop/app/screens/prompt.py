@@ -1,0 +1,69 @@
+"""One line of typing at the foot of the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+
+from torchtop.app.screens.sheet import Sheet
+from torchtop.app.text import Row, fit
+
+
+class Prompt(Sheet["str | None"]):
+    """Asks for a text; Enter takes it, Esc gives None.
+
+    Args:
+        heading: what is asked for.
+        text: what stands there at first.
+        typed: called with the text whenever it changes.
+    """
+
+    DEFAULT_CSS = "Prompt { align: center bottom; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "take", "take", show=False),
+        Binding("escape,ctrl+c", "close", "cancel", show=False),
+        Binding("backspace", "erase", "erase", show=False),
+        Binding("ctrl+u", "clear", "clear", show=False),
+    ]
+
+    def __init__(self, heading: str, text: str, typed: Callable[[str], None]) -> None:
+        super().__init__()
+        self.heading, self.text, self._typed = heading, text, typed
+
+    def wanted(self) -> tuple[int, int]:
+        """One line."""
+        return 60, 1
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """The text and a cursor."""
+        return [fit([(self.text[-(width - 2) :], "value"), ("▏", "accent")], width)]
+
+    def _changed(self, text: str) -> None:
+        self.text = text
+        self._typed(text)
+        self.refresh_rows()
+
+    def on_key(self, event: events.Key) -> None:
+        """Typing."""
+        if event.is_printable and event.character:
+            event.stop()
+            self._changed(self.text + event.character)
+
+    def action_erase(self) -> None:
+        """Take the last character back."""
+        self._changed(self.text[:-1])
+
+    def action_clear(self) -> None:
+        """Empty the line."""
+        self._changed("")
+
+    def action_take(self) -> None:
+        """Done."""
+        self.dismiss(self.text)
+
+    def action_close(self) -> None:
+        """As before."""
+        self.dismiss(None)

@@ -1,0 +1,164 @@
+"""What keys ask of sessions: each asks the user first where something would be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.widget import Widget
+
+from torchtop.app.text import clean, cut
+from torchtop.session.state import Snapshot
+
+if TYPE_CHECKING:
+    from torchtop.app.main import TorchtopApp
+
+
+class Requests(Widget):
+    """The actions of the main screen that concern sessions."""
+
+    app: TorchtopApp
+
+    @property
+    def shown(self) -> Snapshot | None:
+        """The session on the screen; None while idle."""
+        snapshot = self.app.view.snapshot
+        return None if snapshot is None or snapshot.status == "idle" else snapshot
+
+    @property
+    def label(self) -> str:
+        """What the session is called in questions."""
+        meta = self.shown.meta if self.shown else {}
+        return cut(clean(meta.get("name") or meta.get("workload") or "the run", 200), 40)
+
+    @property
+    def live(self) -> Path | None:
+        """The directory of the live run on the screen."""
+        snapshot = self.shown
+        return self.app.session if snapshot and snapshot.live and not self.app.replay else None
+
+    def action_workload(self, key: int) -> None:
+        """Start the workload of a digit."""
+        for entry in self.app.view.catalog:
+            if entry.key == key:
+                self.request_start(entry.name, {})
+                return
+        self.app.tell(f"no workload has the key {key}: w lists them")
+
+    def action_pick(self) -> None:
+        """Pick a workload from the list."""
+        from torchtop.app.screens.picker import Picker
+
+        def picked(name: str | None) -> None:
+            if name:
+                self.request_start(name, {})
+
+        self.app.push_screen(Picker(self.app.view.catalog), picked)
+
+    def action_start(self) -> None:
+        """Start what was shown again, or pick."""
+        if self.live:
+            self.app.tell(f"{self.label} is running: x stops it, r starts it again")
+        elif self.shown and self.shown.meta.get("workload"):
+            self._again()
+        else:
+            self.action_pick()
+
+    def action_restart(self) -> None:
+        """Stop the run, and start the same again."""
+        if self.shown:
+            self._again()
+        else:
+            self.app.tell("nothing to restart: w picks a workload")
+
+    def _again(self) -> None:
+        assert self.shown is not None
+        meta = self.shown.meta
+        options = meta.get("options")
+        told = {str(k): _text(v) for k, v in options.items()} if isinstance(options, dict) else {}
+        self.request_start(str(meta.get("workload")), told)
+
+    def request_start(self, name: str, options: dict[str, str]) -> None:
+        """Start a workload; with a live run ask first, then stop it before."""
+        problem = next((e.problem for e in self.app.view.catalog if e.name == name), None)
+        if problem:
+            self.app.tell(f"{name}: {problem}", error=True)
+            return
+        from torchtop.app.screens.ask import ask_replay, ask_switch
+
+        session, label, operations = self.live, self.label, self.app.operations
+        if session:
+            self._ask(
+                ask_switch(label, name),
+                switch=lambda: operations.switch(session, label, name, options),
+            )
+        elif self.app.replay:
+            self._ask(ask_replay(name), start=lambda: operations.start(name, options))
+        else:
+            operations.start(name, options)
+
+    def _ask(self, question: object, **answers: Callable[[], None]) -> None:
+        from torchtop.app.screens.ask import Ask
+
+        assert isinstance(question, Ask)
+
+        def answered(value: str | None) -> None:
+            if value in answers:
+                answers[value]()
+
+        self.app.push_screen(question, answered)
+
+    def action_stop(self) -> None:
+        """Ask whether to stop the run."""
+        from torchtop.app.screens.ask import ask_stop
+
+        session, label, operations = self.live, self.label, self.app.operations
+        if session is None or self.shown is None:
+            self.app.tell("nothing is running")
+            return
+        self._ask(
+            ask_stop(label, self.shown.status == "stopping"),
+            stop=lambda: operations.stop(session, label),
+            kill=lambda: operations.kill(session, label),
+        )
+
+    def action_save(self) -> None:
+        """Save the summary."""
+        if self.app.session and self.shown:
+            self.app.operations.save(self.app.session)
+        else:
+            self.app.tell("no session to save")
+
+    def action_options(self) -> None:
+        """Show the options in force."""
+        from torchtop.app.screens.lines import Lines, option_lines
+
+        if self.shown:
+            self.app.push_screen(Lines("options", option_lines(self.shown), "o"))
+        else:
+            self.app.tell("no session is shown")
+
+    def action_session(self, direction: int) -> None:
+        """Show another session."""
+        self.app.operations.neighbour(self.app.session, direction)
+
+    def action_quit(self) -> None:
+        """Leave; with a live run ask what becomes of it."""
+        from torchtop.app.screens.ask import ask_quit
+
+        session, label, app = self.live, self.label, self.app
+        if session is None:
+            app.detach()
+            return
+        self._ask(
+            ask_quit(label),
+            detach=app.detach,
+            stop=lambda: app.operations.stop_then(
+                session, label, lambda: app.call_from_thread(app.detach)
+            ),
+        )
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
