@@ -13,6 +13,10 @@ _WINDOW_NS = 2_000_000_000
 """How long one clock interval is collected: clocks of host and device drift apart by tens of
 microseconds a second at the most, and a window sees enough polls to be narrow."""
 
+_RECORD_NS = 20_000
+"""A record takes 2 to 9 microseconds. One that takes longer found the launch queue full: the host
+waits for the device there, as it would have at its next launch."""
+
 
 class Mark(NamedTuple):
     """A marker that the device has passed."""
@@ -67,6 +71,7 @@ class HostClock:
     """The recorder of a CPU rank: the host's clock is the device's."""
 
     paused = False
+    waited_ns = 0
 
     def __init__(self, sink: Callable[[Mark], None]) -> None:
         self._sink = sink
@@ -105,6 +110,8 @@ class CudaClock:
     def __init__(self, sink: Callable[[Mark], None], torch: Any) -> None:
         self.paused = False
         """Set while a CUDA graph is captured: a query then would end the capture."""
+        self.waited_ns = 0
+        """Host time in records that waited for room in the launch queue: no cost of the probe."""
         self._sink = sink
         self._torch = torch
         self._stream = torch.cuda.current_stream()
@@ -130,6 +137,7 @@ class CudaClock:
         event = pool.pop() if pool else self._torch.cuda.Event(enable_timing=True)
         now = time.monotonic_ns()
         event.record(self._stream)
+        self.waited_ns += max(0, time.monotonic_ns() - now - _RECORD_NS)
         self._flight.append(_InFlight(code, now, event, extra))
         self.poll()
 

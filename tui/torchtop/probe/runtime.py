@@ -267,13 +267,14 @@ class Probe:
 
     def _cost(self) -> Dict[str, Any]:
         """Host time spent in the probe since the last call, on the training thread."""
-        cost, at, step = self._cost_ns, _now(), self._assembler.step
+        waited = 0 if self._clock is None else self._clock.waited_ns
+        cost, at, step = self._cost_ns - waited, _now(), self._assembler.step
         last_cost, last_at, last_step = self._cost_from
         self._cost_from = (cost, at, step)
         return {
-            "cost_us": (cost - last_cost) // 1000,
+            "cost_us": max(0, cost - last_cost) // 1000,
             "steps": step - last_step,
-            "cost_share": (cost - last_cost) / (at - last_at) if last_at else None,
+            "cost_share": max(0, cost - last_cost) / (at - last_at) if last_at else None,
             "disabled": self.disabled,
         }
 
