@@ -18,9 +18,13 @@ class Aligner:
 
     Args:
         world_size: number of ranks.
+
+    Attributes:
+        broadcast: whether DDP broadcasts buffers in forward (see `frontier.account`).
     """
 
     def __init__(self, world_size: int) -> None:
+        self.broadcast = False
         self._world_size = world_size
         self._pending: dict[int, dict[int, Row]] = {}
         self._seen = [-1] * world_size
@@ -40,7 +44,8 @@ class Aligner:
             waiting[rank] = row
             if len(waiting) == self._world_size:
                 del self._pending[row.step]
-                complete.append(account([waiting[index] for index in range(self._world_size)]))
+                in_order = [waiting[index] for index in range(self._world_size)]
+                complete.append(account(in_order, self.broadcast))
         self._forget()
         return complete
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from pathlib import PurePosixPath
-from statistics import median
 from typing import Any
 
 from . import report, words
@@ -17,9 +16,10 @@ from .hysteresis import Held
 from .ranks import RankState
 from .rollup import Rollup
 from .rows import integer, parse_steps
+from .select import is_startup, select, usual_work_us
 from .thresholds import DEFAULT, Thresholds
 from .verdicts import Verdict, judge, undecided
-from .window import Window, is_startup, summarise, work_us
+from .window import Window, summarise
 
 _STEPS = 4096
 """Steps kept: three minutes at the 20 a second that a probe records at most."""
@@ -101,6 +101,8 @@ class Analyser:
             state.take_beat(record)
         elif kind == "facts":
             state.take_facts(record)
+            if self._aligner is not None and "broadcast_buffers" in record:
+                self._aligner.broadcast = record["broadcast_buffers"] is True
         elif kind == "probe":
             state.take_probe(record)
         elif kind == "memory":
@@ -157,8 +159,8 @@ class Analyser:
         Args:
             now_ns: CLOCK_MONOTONIC of the host of rank 0.
         """
-        steps, ready = self._window_steps()
-        window = summarise(steps, self._cuda, self._limits) if steps else None
+        steps, pauses, ready = select(list(self._steps), self._limits)
+        window = summarise(steps, self._cuda, self._limits, pauses) if steps else None
         verdict, ranked = self._judge(now_ns, window, steps, ready)
         last = self._last_step()
         held = self._hold(now_ns, verdict, window, last)
@@ -283,30 +285,8 @@ class Analyser:
     def _cuda(self) -> bool:
         return any(state.cuda for state in self._ranks.values())
 
-    def _usual_us(self) -> float:
-        """Median work of the steps after the warm-up."""
-        known = [work_us(s) for s in list(self._steps)[-50:] if s.step >= self._limits.warmup_steps]
-        return median(known) if known else 0.0
-
-    def _window_steps(self) -> tuple[list[FrontierStep], bool]:
-        """The newest steps without warm-up, and whether they are enough for a verdict."""
-        limits, usual = self._limits, self._usual_us()
-        steps: list[FrontierStep] = []
-        seconds = 0.0
-        for step in reversed(self._steps):
-            if is_startup(step, usual, limits):
-                continue
-            steps.append(step)
-            seconds = (steps[0].rows[0].end_ns - step.rows[0].end_ns) / 1e9
-            if len(steps) >= limits.window_steps and seconds >= limits.window_target_s:
-                break
-        steps.reverse()
-        if not steps:  # something to draw, at least
-            return list(self._steps)[-limits.window_steps :], False
-        return steps, len(steps) >= limits.window_steps and seconds >= limits.window_s
-
     def _roll_up(self) -> None:
-        usual = self._usual_us()
+        usual = usual_work_us(list(self._unrolled), self._limits)
         for step in self._unrolled:
             self._rollup.add_step(step, is_startup(step, usual, self._limits))
         self._unrolled.clear()

@@ -2,107 +2,145 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from .facts import Facts
+from .hysteresis import Held
 from .thresholds import Thresholds
 from .window import Window
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A possible bottleneck.
-
-    `share` is 0..1 of the step. `removable` says whether the share is measured, so that a bound of
-    the gain follows from it; a launch-bound share of unknown size has none.
-    """
+    """A possible bottleneck; shares are 0..1 of the step."""
 
     kind: str
     share: float
     rank: int | None = None
     phase: str | None = None
-    removable: bool = True
+    removable: float | None = None
+    """The share that would go away with the cause, at the most; None where not known."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """The share by phase, where it has several."""
 
     @property
     def gain_bound(self) -> float | None:
-        """Upper bound of the speed-up, 1 / (1 - share)."""
-        return 1 / (1 - min(self.share, 0.99)) if self.removable else None
+        """Upper bound of the speed-up, 1 / (1 - removable)."""
+        return None if self.removable is None else 1 / (1 - min(self.removable, 0.99))
 
 
-def candidates(window: Window, facts: Facts, limits: Thresholds) -> tuple[Candidate, ...]:
+def candidates(
+    window: Window, facts: Facts, held: Held | None, limits: Thresholds
+) -> tuple[Candidate, ...]:
     """All candidates with a share above zero, largest first."""
-    world = len(window.ranks)
-    straggler, late_data_us = _straggler(window, facts, limits)
-    data_us = window.frontier_us["data"] - late_data_us
-    found = [Candidate("DATA", data_us / window.step_us, None, "data")]
-    if world > 1:
+    if not window.step_us:
+        return ()
+    straggler = _straggler(window, facts, held, limits)
+    late_data = straggler.parts.get("data", 0.0)
+    data = max(0.0, window.share("data") - late_data)
+    found = [Candidate("DATA", data, None, "data", data)]
+    if len(window.ranks) > 1:
         comm = window.share("exposed_comm")
-        found += [Candidate("COMM", comm, None, "exposed_comm"), straggler]
-    launch = _launch(window, facts, found, limits)
+        found += [Candidate("COMM", comm, None, "exposed_comm", comm), straggler]
+    launch = _launch(window, facts, found, held, limits)
     if launch is not None:
         found.append(launch)
     return tuple(sorted((c for c in found if c.share > 0), key=lambda c: -c.share))
 
 
-def _straggler(window: Window, facts: Facts, limits: Thresholds) -> tuple[Candidate, float]:
-    """The straggler candidate, and the time it takes out of the frontier's data phase."""
+def _straggler(window: Window, facts: Facts, held: Held | None, limits: Thresholds) -> Candidate:
+    """What the slowest ranks cost the others.
+
+    A persistent leader costs its whole excess, of which goes away what is beyond the runner-up.
+    Where the lead rotates, each rank in turn waits for its own loader, which is DATA; the rest
+    costs what ranks wait on average, which balancing the work could gain.
+    """
     excess = window.excess
-    parts = dict(excess.straggler_us)
-    if excess.rank is None:
-        parts["data"] = 0.0  # each rank in turn waits for its own loader: that is DATA
-    else:
-        parts["data"] = min(parts["data"], _late_data_us(window, facts, excess.rank, limits))
-    late_data = min(parts["data"], window.frontier_us["data"])
-    total = sum(parts.values())
-    phase = max(parts, key=lambda name: parts[name])
-    share = total / window.step_us if window.step_us else 0.0
-    return Candidate("STRAGGLER", share, excess.rank, phase), late_data
+    parts = {name: us / window.step_us for name, us in excess.parts.straggler_us.items()}
+    late = _late_data_us(window, facts, limits) if excess.rank is not None else 0.0
+    parts["data"] = min(parts["data"], late / window.step_us, window.share("data"))
+    if excess.rank is None and not excess.group and excess.total_us:
+        balanced = min(1.0, excess.mean_wait_us / excess.total_us)
+        parts = {name: balanced * part for name, part in parts.items()}
+    share = sum(parts.values())
+    removable = share
+    if excess.rank is not None and len(excess.group) < 2:
+        removable = min(share, excess.gap_us / window.step_us)
+    phase = sticky_phase(parts, "STRAGGLER", held, limits)
+    return Candidate("STRAGGLER", share, excess.rank, phase, removable, parts)
 
 
-def _late_data_us(window: Window, facts: Facts, rank: int, limits: Thresholds) -> float:
+def sticky_phase(
+    parts: Mapping[str, float], kind: str, held: Held | None, limits: Thresholds
+) -> str:
+    """The phase with the largest part; the one that stands, while it is a tie."""
+    best = max(parts, key=lambda name: parts[name])
+    stands = held.phase if held is not None and held.kind == kind else None
+    if stands is not None and parts.get(stands, 0.0) > limits.tie * parts[best]:
+        return stands
+    return best
+
+
+def _late_data_us(window: Window, facts: Facts, limits: Thresholds) -> float:
     """How much of a leading rank's data stall would go away with that rank's delay alone.
 
     While everybody waits for one late loader the others' queues fill up and hide that their
     loaders are hardly faster. So the others' own pace bounds what fixing one rank can gain: the
     step time at which they once stalled themselves, or, where workers are busy, the part of the
-    step that they compute. A rank whose host waits in next() as well has no spare batches.
+    step that they compute. And a rank whose host waits in next() as well has no spare batches.
     """
-    pace = 0.0
-    for other in window.ranks:
-        if other.rank == rank:
-            continue
+    rank = window.excess.rank
+    others = [means for means in window.ranks if means.rank != rank]
+    leader = next(means for means in window.ranks if means.rank == rank)
+    pace = host = 0.0
+    for other in others:
         seen = facts.loader_period_us.get(other.rank, 0.0)
         percent = facts.of(other.rank).worker_percent
         busy = 0.0 if percent is None else min(1.0, percent / 100) * window.step_us
         pace = max(pace, seen, busy)
-    return max(0.0, window.step_us - pace)
+        host = max(host, other.data_host_us or 0.0)
+    late = max(0.0, window.step_us - pace)
+    return late if leader.data_host_us is None else min(late, max(0.0, leader.data_host_us - host))
 
 
 def _launch(
-    window: Window, facts: Facts, found: list[Candidate], limits: Thresholds
+    window: Window,
+    facts: Facts,
+    found: Sequence[Candidate],
+    held: Held | None,
+    limits: Thresholds,
 ) -> Candidate | None:
     """The launch-bound candidate: where the devices wait for their hosts to issue kernels."""
-    if not window.cuda or not window.step_us:
+    if not window.cuda:
         return None
-    excess = window.excess
-    behind = sum(excess.launch_us.values()) / window.step_us
-    rank = excess.rank if behind > 0 else None
-    phase = max(excess.launch_us, key=lambda name: excess.launch_us[name])
-    if (window.starved_part or 0.0) < limits.starved_steps:
-        return Candidate("LAUNCH", behind, rank, phase) if behind > 0 else None
-    idle = _idle_share(window, facts)
-    compute = window.share("forward") + window.share("backward")
-    busiest = "forward" if window.share("forward") > window.share("backward") else "backward"
-    phase = phase if behind > 0 else busiest
-    if idle is not None:
-        told = sum(c.share for c in found if c.kind != "COMM")  # NCCL's spinning is no idle time
-        share = max(behind, min(idle - told, compute + window.share("optimizer")))
-        return Candidate("LAUNCH", share, rank, phase)
-    if behind >= limits.warn:
-        return Candidate("LAUNCH", behind, rank, phase)
-    if any(c.share >= limits.warn for c in found) or compute < 0.5:
-        return Candidate("LAUNCH", behind, rank, phase) if behind > 0 else None
-    return Candidate("LAUNCH", compute, rank, phase, removable=False)
+    parts = {name: us / window.step_us for name, us in window.excess.parts.launch_us.items()}
+    behind = sum(parts.values())
+    stands = held is not None and held.kind == "LAUNCH"
+    needed = limits.starved_steps_held if stands else limits.starved_steps
+    share: float = behind
+    removable: float | None = behind
+    if (window.starved_part or 0.0) >= needed:
+        idle = _idle_share(window, facts)
+        compute = window.share("forward") + window.share("backward")
+        if idle is not None:
+            # A spinning NCCL kernel is no idle time; a late batch or a stalled host is.
+            told = sum(c.share for c in found if c.kind != "COMM")
+            share = max(behind, min(idle - told, compute + window.share("optimizer")))
+            removable = share
+        elif compute >= limits.launch_compute and all(
+            part < limits.warn for part in (behind, *(c.share for c in found))
+        ):
+            share, removable = compute, None
+    if share <= 0:
+        return None
+    if behind < limits.companion * share:  # the hosts of all ranks are slow, not just one
+        parts = {phase: window.share(phase) for phase in ("forward", "backward", "optimizer")}
+        return Candidate(
+            "LAUNCH", share, None, sticky_phase(parts, "LAUNCH", held, limits), removable, parts
+        )
+    phase = sticky_phase(parts, "LAUNCH", held, limits)
+    return Candidate("LAUNCH", share, window.excess.rank, phase, removable, parts)
 
 
 def _idle_share(window: Window, facts: Facts) -> float | None:

@@ -16,8 +16,17 @@ def sentences(
 ) -> tuple[str, ...]:
     """Two to four sentences for a candidate."""
     told = {"DATA": _data, "COMM": _comm, "STRAGGLER": _straggler, "LAUNCH": _launch}
-    found = told[candidate.kind](candidate, window, facts, limits)
+    found = [*told[candidate.kind](candidate, window, facts, limits), pauses(window)]
     return tuple([sentence for sentence in found if sentence][:_MOST])
+
+
+def pauses(window: Window) -> str | None:
+    """The steps that are left out because they are rare."""
+    if not window.pauses_us:
+        return None
+    count = len(window.pauses_us)
+    steps = "one step" if count == 1 else f"{count} steps"
+    return f"left out as rare: {steps} of up to {words.ms(max(window.pauses_us))}"
 
 
 def _of_step(window: Window, phase: str, what: str) -> str:

@@ -2,30 +2,46 @@
 
 A rank that waits lets its host run ahead, so its device executes a queue that is full already and
 shows none of the host's cost of issuing it. Set beside it, the rank that everyone waits for looks
-much slower, although its host may be 3 % slower only. So an excess counts as a straggler's where
-the device had work to do (extra kernels: lag is high) or where the host did something that is no
-launching (a stall before the optimizer, a late batch); an excess in forward, backward or optimizer
-of a device that had caught up with its host is launch cost.
+much slower, although its host may be 3 % slower only. So an excess counts as a straggler's own
+where the device had work to do (extra kernels: lag is high), where the host did something that is
+no launching (a stall before the optimizer, a late batch), and otherwise as far as the leader's
+host itself takes longer than the base's. The rest, in forward, backward or optimizer of a device
+that had caught up with its host, is launch cost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from .frontier import BACKWARD, DATA, FORWARD, LOCAL_PHASES, OPTIMIZER, FrontierStep, Row
 from .thresholds import Thresholds
 
-_RATIO_SLACK = 2.0
-"""Optimizers differ from models in launch cost against kernel time by about this much."""
+_COMPUTE = (FORWARD, BACKWARD, OPTIMIZER)
+"""The phases that consist of launches; what a host does between them hides, but is no launching."""
 
 
 class Split(NamedTuple):
-    """An excess over LOCAL_PHASES, by nature; microseconds."""
+    """One step's excess over LOCAL_PHASES, by nature; microseconds."""
 
-    straggler_us: tuple[float, ...]
-    launch_us: tuple[float, ...]
+    own_us: tuple[float, ...]
+    starved_us: tuple[float, ...]
+    """Lost while the leader's device had nothing to do, which the base's host may be hiding."""
     unknown_us: tuple[float, ...]
+    """Lost where lag does not tell."""
+    host_us: tuple[float | None, ...]
+    """How much longer the leader's host took than the base's; None where not known. The base's
+    may have been held up by a full launch queue, so it is the least that is certain."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The excess of a window, by nature and phase; mean microseconds a step."""
+
+    straggler_us: dict[str, float]
+    launch_us: dict[str, float]
+    unknown_us: dict[str, float]
 
 
 def lag_low(lag_us: int, width_us: int | None) -> float:
@@ -59,42 +75,59 @@ def split(step: FrontierStep, cuda: bool, step_us: float, limits: Thresholds) ->
     excess = step.excess_by_phase_us
     nothing = (0.0,) * len(LOCAL_PHASES)
     if not cuda or not step.excess_us:
-        return Split(excess, nothing, nothing)
+        return Split(excess, nothing, nothing, (None,) * len(LOCAL_PHASES))
     leader, base = step.rows[step.leader], step.rows[step.base]
     width = leader.lag_width_us
     forward = starved(leader.lag_forward_us, width, step_us, limits)
     backward = starved(leader.lag_backward_us, width, step_us, limits)
-    own = list(excess)
-    for phase, hungry in ((OPTIMIZER, forward), (FORWARD, forward), (BACKWARD, backward)):
-        if hungry:
-            own[phase] = min(excess[phase], _own_host_us(leader, base, phase))
-    if forward and leader.local_host_us and base.local_host_us:
-        for phase in range(len(LOCAL_PHASES)):
-            if phase not in (DATA, BACKWARD):
-                own[phase] = min(excess[phase], _own_host_us(leader, base, phase))
-    unknown = list(nothing)
-    for phase, hungry in ((FORWARD, forward), (BACKWARD, backward)):
-        if hungry is None:
-            unknown[phase], own[phase] = excess[phase], 0.0
-    launch = [e - o - u for e, o, u in zip(excess, own, unknown, strict=True)]
-    return Split(tuple(own), tuple(launch), tuple(unknown))
+    hosts = tuple(_host_us(leader, base, phase) for phase in range(len(LOCAL_PHASES)))
+    own, hungry, unknown = list(excess), list(nothing), list(nothing)
+    for phase, host in enumerate(hosts):
+        state: bool | None = False
+        if phase in (FORWARD, BACKWARD):
+            state = backward if phase == BACKWARD else forward
+        elif phase == OPTIMIZER or (phase != DATA and host is not None):
+            state = bool(forward)
+        if state is not False:
+            (unknown if state is None else hungry)[phase] = excess[phase]
+            own[phase] = 0.0
+    return Split(tuple(own), tuple(hungry), tuple(unknown), hosts)
 
 
-def _own_host_us(leader: Row, base: Row, phase: int) -> float:
-    """How much longer the leader's host itself takes for a phase: never more than is certain.
+def combine(splits: Sequence[Split], count: int) -> Parts:
+    """Add up the splits of a window.
 
-    The base's host may have been held up by a full launch queue, which makes this a lower bound.
+    Host times are compared as means, because their noise would not cancel step by step.
+
+    Args:
+        splits: of the steps that count, at least one.
+        count: number of steps that the means are over.
     """
+    straggler: dict[str, float] = {}
+    launch: dict[str, float] = {}
+    unknown: dict[str, float] = {}
+    for phase, name in enumerate(LOCAL_PHASES):
+        hungry = sum(split.starved_us[phase] for split in splits) / count
+        slower = [s.host_us[phase] or 0.0 for s in splits if s.starved_us[phase]]
+        own = min(hungry, max(0.0, sum(slower) / count))
+        straggler[name] = sum(split.own_us[phase] for split in splits) / count + own
+        launch[name] = hungry - own if phase in _COMPUTE else 0.0
+        unknown[name] = sum(split.unknown_us[phase] for split in splits) / count
+    return Parts(straggler, launch, unknown)
+
+
+def _host_us(leader: Row, base: Row, phase: int) -> float | None:
+    """How much longer the leader's host takes for a phase than the base's."""
     if leader.local_host_us and base.local_host_us:
         a, b = leader.local_host_us[phase], base.local_host_us[phase]
         if a is not None and b is not None:
-            return float(max(0, a - b))
+            return float(a - b)
     if phase == BACKWARD:
         a, b = _host_backward_us(leader), _host_backward_us(base)
-        return 0.0 if a is None or b is None else float(max(0, a - b))
+        return None if a is None or b is None else float(a - b)
     if phase == OPTIMIZER:
-        return _beyond_launching(leader.local_us, base.local_us)
-    return 0.0
+        return _beyond_launching(leader)
+    return None
 
 
 def _host_backward_us(row: Row) -> int | None:
@@ -104,12 +137,10 @@ def _host_backward_us(row: Row) -> int | None:
     return row.local_us[BACKWARD] - row.lag_backward_us + row.lag_forward_us
 
 
-def _beyond_launching(leader: Sequence[int], base: Sequence[int]) -> float:
-    """Optimizer time beyond what launching costs, judged by forward and backward.
+def _beyond_launching(row: Row) -> float:
+    """Optimizer time that launching does not explain.
 
-    There, launching takes the leader some multiple of the base's kernel time. An optimizer that
-    takes far more than that multiple does something else, such as waiting.
+    An optimizer's launches cost the host less than those of forward and backward together; one
+    that takes longer does something else, such as waiting.
     """
-    kernels = base[FORWARD] + base[BACKWARD]
-    ratio = (leader[FORWARD] + leader[BACKWARD]) / kernels if kernels else 1.0
-    return max(0.0, leader[OPTIMIZER] - _RATIO_SLACK * max(1.0, ratio) * base[OPTIMIZER])
+    return float(row.local_us[OPTIMIZER] - row.local_us[FORWARD] - row.local_us[BACKWARD])

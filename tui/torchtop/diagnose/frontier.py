@@ -65,27 +65,37 @@ class FrontierStep(NamedTuple):
     excess_by_phase_us: tuple[float, ...]
     """Where the leader loses it, over LOCAL_PHASES; sums to excess_us."""
     pure_comm_us: int
+    local_us: tuple[int, ...]
+    """Each rank's local work."""
+    waits_us: tuple[int, ...]
+    """How long each rank waits for the leader."""
     rows: tuple[Row, ...]
+    """As the ranks told them."""
 
 
-def account(rows: Sequence[Row]) -> FrontierStep:
+def account(rows: Sequence[Row], broadcast: bool = False) -> FrontierStep:
     """Account for one step.
 
     Args:
         rows: the same step as each rank saw it, in rank order; at least one.
+        broadcast: whether ranks also meet at the start of forward, where DDP broadcasts buffers;
+            what a rank waits there is taken out of its forward (`broadcast_waits`).
     """
+    hidden = broadcast_waits(rows) if broadcast else [0] * len(rows)
+    work = [_without(row.local_us, wait) for row, wait in zip(rows, hidden, strict=True)]
     cumulative = [0] * len(rows)
     reached = 0
     frontier: list[int] = []
     leaders: list[int] = []
     for phase in range(len(LOCAL_PHASES)):
-        for index, row in enumerate(rows):
-            cumulative[index] += row.local_us[phase]
+        for index, local in enumerate(work):
+            cumulative[index] += local[phase]
         most = max(cumulative)
         frontier.append(most - reached)
         leaders.append(cumulative.index(most))
         reached = most
-    pure_comm = min(row.exposed_us for row in rows)
+    exposed = [row.exposed_us + wait for row, wait in zip(rows, hidden, strict=True)]
+    pure_comm = min(exposed)
     frontier.append(pure_comm)
     base = sorted(range(len(rows)), key=cumulative.__getitem__)[(len(rows) - 1) // 2]
     leader = leaders[-1]
@@ -98,18 +108,42 @@ def account(rows: Sequence[Row]) -> FrontierStep:
         leader=leader,
         base=base,
         excess_us=excess,
-        excess_by_phase_us=_spread(excess, rows[leader], rows[base]),
+        excess_by_phase_us=_spread(excess, work[leader], work[base]),
         pure_comm_us=pure_comm,
+        local_us=tuple(cumulative),
+        waits_us=tuple(wait - pure_comm for wait in exposed),
         rows=tuple(rows),
     )
 
 
-def _spread(excess: int, leader: Row, base: Row) -> tuple[float, ...]:
+def broadcast_waits(rows: Sequence[Row]) -> list[int]:
+    """How long each rank waits in forward for the last rank to get there.
+
+    With ``broadcast_buffers`` (DDP's default, at work in every model with batch normalisation) a
+    rank that is late at forward holds the others up in theirs, and the wait reads as their own
+    work: they are late by as much as it was before, and longer in forward by as much.
+    """
+    before = [sum(row.local_us[:FORWARD]) for row in rows]
+    last = max(range(len(rows)), key=before.__getitem__)
+    forward = rows[last].local_us[FORWARD]
+    return [
+        max(0, min(row.local_us[FORWARD] - forward, before[last] - reached))
+        for row, reached in zip(rows, before, strict=True)
+    ]
+
+
+def _without(local_us: tuple[int, ...], wait_us: int) -> tuple[int, ...]:
+    if not wait_us:
+        return local_us
+    return (*local_us[:FORWARD], local_us[FORWARD] - wait_us, *local_us[FORWARD + 1 :])
+
+
+def _spread(excess: int, leader: Sequence[int], base: Sequence[int]) -> tuple[float, ...]:
     """Split the excess over the phases in which the leader is slower than the base.
 
     Phases in which it is faster made up for some of it, in proportion.
     """
-    slower = [max(0, a - b) for a, b in zip(leader.local_us, base.local_us, strict=True)]
+    slower = [max(0, a - b) for a, b in zip(leader, base, strict=True)]
     total = sum(slower)
     if not total:
         return (0.0,) * len(LOCAL_PHASES)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-from .candidates import Candidate
 from .thresholds import Thresholds
 
 
@@ -21,8 +21,30 @@ class Held:
     from_step: int | None
 
     def is_same(self, kind: str, rank: int | None) -> bool:
-        """Whether a verdict of this kind and rank goes on with this one."""
-        return self.kind == kind and self.rank == rank
+        """Whether a verdict of this kind and rank goes on with this one.
+
+        Which host is the slowest changes when all are too slow, so for LAUNCH any rank will do.
+        """
+        return self.kind == kind and (self.rank == rank or kind == "LAUNCH")
+
+
+class Ranked(Protocol):
+    """What a choice is made between."""
+
+    @property
+    def kind(self) -> str:
+        """One of VERDICTS."""
+
+    @property
+    def share(self) -> float:
+        """0..1 of the step."""
+
+    @property
+    def rank(self) -> int | None:
+        """The rank to blame, if one is."""
+
+
+C = TypeVar("C", bound=Ranked)
 
 
 def severity(share: float, held: str | None, limits: Thresholds) -> str | None:
@@ -36,9 +58,7 @@ def severity(share: float, held: str | None, limits: Thresholds) -> str | None:
     return None
 
 
-def choose(
-    ranked: Sequence[Candidate], held: Held | None, limits: Thresholds
-) -> tuple[Candidate, str] | None:
+def choose(ranked: Sequence[C], held: Held | None, limits: Thresholds) -> tuple[C, str] | None:
     """The candidate that has the headline, with its severity; None when all are silent.
 
     Args:
@@ -62,7 +82,7 @@ def choose(
     return None if best_severity is None else (best, best_severity)
 
 
-def _severity_of(candidate: Candidate, held: Held | None) -> str | None:
+def _severity_of(candidate: Ranked, held: Held | None) -> str | None:
     same = held is not None and held.is_same(candidate.kind, candidate.rank)
     return held.severity if held is not None and same else None
 

@@ -37,7 +37,7 @@ class Thresholds:
     window_s: float = 5.0
     """Own choice: spans several sampler ticks and the slowest bursts of a loader."""
     window_target_s: float = 10.0
-    """Own choice: longer windows are steadier; issue-free runs still react within 10 s."""
+    """Own choice: longer windows are steadier, and a change still shows within 10 s."""
     warmup_steps: int = 10
     """DDP's logger synchronises in its first 10 iterations (torch reducer), and cuDNN's
     benchmark, bucket rebuild and lazy loading fall into them."""
@@ -47,6 +47,11 @@ class Thresholds:
     """Own choice: a start-up step computes this much longer than the median step..."""
     startup_s: float = 0.5
     """...and at least this long: torch.compile and autotuning take seconds."""
+    pause_factor: float = 3.0
+    """Attribution notes: steps above 3x the median are told apart (checkpoint, evaluation,
+    epoch boundary, garbage collection)..."""
+    pause_steps: int = 1200
+    """...where they are rare among this many recorded steps: at least a minute."""
     unknown_rows: float = 0.5
     """Own choice: a phase that is null in more steps than this is unknown, not just patchy."""
 
@@ -55,6 +60,8 @@ class Thresholds:
     """Attribution notes: the same rank leads in 70 % of the steps, otherwise it is rotating."""
     group: float = 0.90
     """Own choice: ranks that together lead this much are named together."""
+    companion: float = 0.5
+    """Own choice: so do ranks that are slow by this part of what the leader is."""
 
     # --- lag ----------------------------------------------------------------------------------
     lag_zero_us: float = 50.0
@@ -70,6 +77,10 @@ class Thresholds:
     """Own choice: an uncertainty above this says nothing about either limit."""
     starved_steps: float = 0.70
     """Own choice: launch-bound when the critical rank is starved in this part of the steps."""
+    launch_compute: float = 0.50
+    """Own choice: without a GPU's utilization, launch-bound needs this much forward + backward."""
+    starved_steps_held: float = 0.50
+    """Own choice: a standing launch-bound verdict is left below this."""
     lag_held_factor: float = 2.0
     """Own choice: a standing verdict about lag gives way only this much past its limit."""
 

@@ -67,7 +67,7 @@ def judge(
     Returns:
         The verdict, and all candidates, largest first.
     """
-    ranked = candidates(window, facts, limits)
+    ranked = candidates(window, facts, held, limits)
     chosen = choose(ranked, held, limits)
     unexplained = _unexplained(window, limits)
     if unexplained and (chosen is None or unexplained[0] > chosen[0].share):
@@ -78,12 +78,12 @@ def judge(
     doubt = _contradiction(candidate, window, facts, limits)
     if doubt is not None:
         return doubt, ranked
-    if not candidate.removable:
+    if candidate.removable is None:
         severity = "warn"  # how much is at stake is not known
     verdict = Verdict(
         kind=candidate.kind,
         severity=severity,
-        share=candidate.share if candidate.removable else None,
+        share=candidate.share if candidate.removable is not None else None,
         headline=_headline(candidate, severity, ranked, window, limits),
         rank=candidate.rank,
         phase=candidate.phase,
@@ -124,36 +124,24 @@ def _straggler_headline(
     candidate: Candidate, window: Window, share: str, gain: str, limits: Thresholds
 ) -> str:
     doing = words.doing(candidate.phase or "other")
-    if candidate.rank is not None:
-        slow = f"Rank {candidate.rank} holds the others up {share} of each step, {doing}"
-        return f"{slow}{gain} faster if it kept up"
-    group = slow_group(window, limits)
-    if group:
+    group = window.excess.group
+    if len(group) > 1:
         named = words.capital(words.ranks(group))
         return (
             f"{named} hold the others up {share} of each step, {doing}{gain} faster if they kept up"
         )
+    if candidate.rank is not None:
+        slow = f"Rank {candidate.rank} holds the others up {share} of each step, {doing}"
+        return f"{slow}{gain} faster if it kept up"
     return (
         f"A different rank each step holds the others up, {share} of each step, {doing}"
         f"{gain} faster if the work were balanced"
     )
 
 
-def slow_group(window: Window, limits: Thresholds) -> list[int]:
-    """The ranks that lead between them, where they are no more than half; else none."""
-    lead = window.excess.lead
-    covered, group = 0.0, []
-    for rank in sorted(lead, key=lambda rank: -lead[rank]):
-        group.append(rank)
-        covered += lead[rank]
-        if covered >= limits.group:
-            break
-    return sorted(group) if 2 * len(group) <= len(window.ranks) else []
-
-
 def _launch_headline(candidate: Candidate, share: str, gain: str) -> str:
     whose = "The host" if candidate.rank is None else f"The host of rank {candidate.rank}"
-    if not candidate.removable:
+    if candidate.removable is None:
         return f"{whose} cannot issue kernels as fast as the GPU executes them"
     return (
         f"{whose} cannot issue kernels fast enough: the GPU starves {share} of each step"
@@ -163,7 +151,7 @@ def _launch_headline(candidate: Candidate, share: str, gain: str) -> str:
 
 def _unexplained(window: Window, limits: Thresholds) -> tuple[float, Verdict] | None:
     """An excess that is a straggler's or launch cost, but lag does not tell which."""
-    parts = window.excess.unknown_us
+    parts = window.excess.parts.unknown_us
     share = sum(parts.values()) / window.step_us if window.step_us else 0.0
     if share < limits.warn:
         return None

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from .excess import lag_low, split, starved
-from .frontier import DATA, FRONTIER_PHASES, LOCAL_PHASES, FrontierStep, Row
+from .excess import Parts, combine, lag_low, split, starved
+from .frontier import FRONTIER_PHASES, FrontierStep, Row
 from .thresholds import Thresholds
 
 
@@ -27,19 +27,21 @@ class RankMeans:
 
 @dataclass(frozen=True)
 class Excess:
-    """Who leads and why; microseconds a step over the whole window.
-
-    `rank` is the persistent leader, or None where the lead rotates. Only the excess of the steps
-    that a persistent leader leads is split.
-    """
+    """Who leads and why; microseconds a step over the whole window."""
 
     total_us: float
     rank: int | None
+    """The persistent leader, or None where the lead rotates."""
     lead: dict[int, float]
     """Part of the total (0..1) that each rank leads."""
-    straggler_us: dict[str, float]
-    launch_us: dict[str, float]
-    unknown_us: dict[str, float]
+    group: tuple[int, ...]
+    """The ranks that are slower than the rest, no more than half of them; else empty."""
+    parts: Parts
+    """The excess of the persistent leader, or of all leaders where the lead rotates."""
+    gap_us: float
+    """How far a persistent leader is beyond the runner-up."""
+    mean_wait_us: float
+    """What a rank waits on average: what balancing the work could gain."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Window:
     frontier_us: dict[str, float]
     """Mean over the steps of what each of FRONTIER_PHASES adds; sums to step_us."""
     durations_us: tuple[int, ...]
+    pauses_us: tuple[int, ...]
+    """Steps that are left out of everything but `durations_us`: rare and far too long."""
     ranks: tuple[RankMeans, ...]
     excess: Excess
     unknown: frozenset[str]
@@ -71,31 +75,20 @@ class Window:
         return self.frontier_us[phase] / self.step_us if self.step_us else 0.0
 
 
-def is_startup(step: FrontierStep, usual_us: float, limits: Thresholds) -> bool:
-    """Whether a step belongs to the warm-up.
+def summarise(
+    steps: Sequence[FrontierStep],
+    cuda: bool,
+    limits: Thresholds,
+    pauses: Sequence[FrontierStep] = (),
+) -> Window:
+    """Add up the steps of a window, at least one.
 
     Args:
-        step: the step.
-        usual_us: median over later steps of `work_us`.
+        steps: in order.
+        cuda: whether the ranks compute on GPUs.
         limits: thresholds.
+        pauses: steps in between that count in `durations_us` alone.
     """
-    if step.step < limits.warmup_steps:
-        return True
-    work = work_us(step)
-    return (
-        step.step < limits.startup_steps
-        and work > limits.startup_s * 1e6
-        and work > limits.startup_factor * usual_us
-    )
-
-
-def work_us(step: FrontierStep) -> int:
-    """Step time without the wait for data, which is bursty from the first step on."""
-    return step.step_us - step.frontier_us[DATA]
-
-
-def summarise(steps: Sequence[FrontierStep], cuda: bool, limits: Thresholds) -> Window:
-    """Add up the steps of a window, at least one."""
     count = len(steps)
     step_us = fmean(step.step_us for step in steps)
     sums = [sum(column) for column in zip(*(step.frontier_us for step in steps), strict=True)]
@@ -108,7 +101,8 @@ def summarise(steps: Sequence[FrontierStep], cuda: bool, limits: Thresholds) -> 
         seconds=_seconds(steps),
         step_us=step_us,
         frontier_us={p: total / count for p, total in zip(FRONTIER_PHASES, sums, strict=True)},
-        durations_us=tuple(step.step_us for step in steps),
+        durations_us=tuple(step.step_us for step in (*steps, *pauses)),
+        pauses_us=tuple(step.step_us for step in pauses),
         ranks=tuple(_rank_means(rank, steps) for rank in ranks),
         excess=_excess(steps, cuda, step_us, limits),
         unknown=_unknown(steps, limits),
@@ -141,7 +135,7 @@ def _rank_means(rank: int, steps: Sequence[FrontierStep]) -> RankMeans:
         phases_us=phases,
         step_us=sum(phases.values()),
         host_us=_mean(row.host_us for row in rows),
-        wait_us=exposed - sum(step.pure_comm_us for step in steps) / count,
+        wait_us=sum(step.waits_us[rank] for step in steps) / count,
         lag_us=_mean(row_lag_us(row) for row in rows),
         data_host_us=_mean(row.data_host_us for row in rows),
     )
@@ -195,12 +189,45 @@ def _excess(
     lead = {rank: part / total for rank, part in sorted(weight.items()) if total and part}
     first = max(lead, key=lambda rank: lead[rank], default=None)
     rank = first if first is not None and lead[first] >= limits.persistent else None
-    counted = [step for step in steps if rank is None or step.leader == rank]
-    parts = [split(step, cuda, step_us, limits) for step in counted]
+    led = [step for step in steps if rank is None or step.leader == rank]
     count = len(steps)
+    return Excess(
+        total_us=total / count,
+        rank=rank,
+        lead=lead,
+        group=_group(steps, rank, lead, limits),
+        parts=combine([split(step, cuda, step_us, limits) for step in led], count),
+        gap_us=sum(_gap_us(step) for step in led) / count,
+        mean_wait_us=fmean(max(step.local_us) - fmean(step.local_us) for step in steps),
+    )
 
-    def means(kind: int) -> dict[str, float]:
-        columns = zip(*(part[kind] for part in parts), strict=True)
-        return {p: sum(c) / count for p, c in zip(LOCAL_PHASES, columns, strict=True)}
 
-    return Excess(total / count, rank, lead, means(0), means(1), means(2))
+def _gap_us(step: FrontierStep) -> int:
+    if len(step.local_us) < 2:
+        return 0
+    first, second = sorted(step.local_us, reverse=True)[:2]
+    return first - second
+
+
+def _group(
+    steps: Sequence[FrontierStep], rank: int | None, lead: dict[int, float], limits: Thresholds
+) -> tuple[int, ...]:
+    """The ranks that are slow together.
+
+    With a persistent leader: itself, and those that are slower than the base by half as much at
+    least. Else the fewest ranks that lead nearly always, in turns.
+    """
+    world = len(steps[0].rows)
+    if rank is not None:
+        local = [fmean(column) for column in zip(*(s.local_us for s in steps), strict=True)]
+        base = sorted(local)[(world - 1) // 2]
+        limit = base + limits.companion * (local[rank] - base)
+        slow = [r for r in range(world) if local[r] >= limit and local[r] > base]
+    else:
+        slow, covered = [], 0.0
+        for other in sorted(lead, key=lambda r: -lead[r]):
+            slow.append(other)
+            covered += lead[other]
+            if covered >= limits.group:
+                break
+    return tuple(sorted(slow)) if slow and 2 * len(slow) <= world else ()

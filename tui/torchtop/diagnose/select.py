@@ -1,0 +1,89 @@
+"""Which steps a verdict is about: the newest, without warm-up and one-off pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+
+from .frontier import DATA, FrontierStep
+from .thresholds import Thresholds
+
+_USUAL_STEPS = 50
+"""Enough for a median that a few long steps do not move."""
+
+
+class Selection(NamedTuple):
+    """The steps of a window."""
+
+    steps: list[FrontierStep]
+    pauses: list[FrontierStep]
+    """Steps in the same span that are left out: too rare to hold the run back."""
+    ready: bool
+    """Whether the steps are enough for a verdict."""
+
+
+def usual_work_us(steps: Sequence[FrontierStep], limits: Thresholds) -> float:
+    """Median work of the newest steps after the warm-up; 0 where there are none."""
+    known = [work_us(s) for s in steps[-_USUAL_STEPS:] if s.step >= limits.warmup_steps]
+    return median(known) if known else 0.0
+
+
+def work_us(step: FrontierStep) -> int:
+    """Step time without the wait for data, which is bursty from the first step on."""
+    return step.step_us - step.frontier_us[DATA]
+
+
+def is_startup(step: FrontierStep, usual_us: float, limits: Thresholds) -> bool:
+    """Whether a step belongs to the warm-up.
+
+    Args:
+        step: the step.
+        usual_us: `usual_work_us` of steps up to now.
+        limits: thresholds.
+    """
+    if step.step < limits.warmup_steps:
+        return True
+    if step.step >= limits.startup_steps:
+        return False
+    work = work_us(step)
+    return work > limits.startup_s * 1e6 and work > limits.startup_factor * usual_us
+
+
+def select(steps: Sequence[FrontierStep], limits: Thresholds) -> Selection:
+    """Choose from the newest steps, oldest first.
+
+    Where all of them are warm-up, they are returned (not ready): something to draw, at least.
+    """
+    recent = steps[-limits.pause_steps :]
+    usual = usual_work_us(steps, limits)
+    recent = [step for step in recent if not is_startup(step, usual, limits)]
+    if not recent:
+        return Selection(list(steps[-limits.window_steps :]), [], False)
+    limit_us = pause_limit_us(recent, limits)
+    chosen: list[FrontierStep] = []
+    pauses: list[FrontierStep] = []
+    seconds = 0.0
+    for step in reversed(recent):
+        (pauses if step.step_us > limit_us else chosen).append(step)
+        seconds = (recent[-1].rows[0].end_ns - step.rows[0].end_ns) / 1e9
+        if len(chosen) >= limits.window_steps and seconds >= limits.window_target_s:
+            break
+    chosen.reverse()
+    pauses.reverse()
+    ready = len(chosen) >= limits.window_steps and seconds >= limits.window_s
+    return Selection(chosen or recent[-1:], pauses, ready and bool(chosen))
+
+
+def pause_limit_us(steps: Sequence[FrontierStep], limits: Thresholds) -> float:
+    """The step time above which a step is a pause; infinite where long steps are the rule.
+
+    A stall that recurs (with W loader workers, in every W-th step) is the run's own pace. One that
+    costs less than a note over all recent steps, or has come once only, is not.
+    """
+    middle = median(step.step_us for step in steps)
+    limit = limits.pause_factor * middle
+    lost = [step.step_us - middle for step in steps if step.step_us > limit]
+    total = sum(step.step_us for step in steps)
+    rare = len(lost) == 1 or sum(lost) < limits.note * total
+    return limit if rare else float("inf")
