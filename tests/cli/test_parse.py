@@ -1,0 +1,69 @@
+"""What a command line means, before anything runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchtop.cli import parse
+
+
+def test_options_of_run_may_follow_a_workload() -> None:
+    args = parse(["run", "--no-tui", "compute-heavy", "-o", "batch=16", "--steps", "30"])
+
+    assert (args.target, args.option, args.steps) == ("compute-heavy", ["batch=16"], 30)
+    assert args.no_tui is True
+    assert args.arguments == []
+
+
+def test_options_before_and_after_a_workload_add_up() -> None:
+    args = parse(["run", "-o", "a=1", "--nproc", "3", "compute-heavy", "-o", "b=2"])
+
+    assert args.option == ["a=1", "b=2"]
+    assert args.nproc == 3
+
+
+@pytest.mark.parametrize("script", ["train.py", "./bin/train"])
+def test_everything_after_a_script_is_its_own(script: str) -> None:
+    args = parse(["run", "--steps", "5", script, "--steps", "9", "-o", "x", "--", "y"])
+
+    assert args.steps == 5
+    assert args.option is None
+    assert args.arguments == ["--steps", "9", "-o", "x", "--", "y"]
+
+
+def test_a_module_takes_the_rest_as_its_own() -> None:
+    args = parse(["run", "-m", "pkg.train", "--lr", "0.1"])
+
+    assert (args.module, args.target, args.arguments) == (True, "pkg.train", ["--lr", "0.1"])
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30", 30.0), ("90s", 90.0), ("1.5m", 90.0), ("2h", 7200.0)]
+)
+def test_times_have_units(text: str, seconds: float) -> None:
+    assert parse(["run", "--duration", text, "x"]).duration == seconds
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run"],
+        ["run", "--steps", "0", "x"],
+        ["run", "--steps", "two", "x"],
+        ["run", "--duration", "-1", "x"],
+        ["run", "--device", "tpu", "x"],
+        ["run", "--", "bash", "train.sh"],
+        ["fly"],
+        ["stop", "--soft", "--kill"],
+    ],
+)
+def test_nonsense_is_one_line_and_status_2(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        parse(words)
+
+    assert stopped.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("torchtop: ")
