@@ -13,7 +13,7 @@ from textwrap import dedent
 import pytest
 
 from launch.supervised import Run, wait_until
-from torchtop.launch import helpers, processes
+from torchtop.launch import boot, helpers, processes
 from torchtop.launch.children import Child
 from torchtop.launch.spec import LaunchSpec
 from torchtop.launch.start import start_session
@@ -141,3 +141,23 @@ def test_the_launching_side_imports_neither_torch_nor_textual() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env
     )
     assert done.stdout.strip() == ""
+
+
+def test_our_own_processes_start_among_hostile_modules(tmp_path: Path) -> None:
+    # given a directory, on PYTHONPATH and the current one, that breaks whoever imports from it
+    for name in ("json", "signal", "ctypes", "sitecustomize", "torchtop"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('a module of the user')")
+    # when the supervisor is started there, for a session that does not exist
+    done = subprocess.run(
+        boot.command("torchtop.launch.supervisor", str(tmp_path / "none")),
+        cwd=tmp_path,
+        env={"PYTHONPATH": f":{tmp_path}", "PYTHONSTARTUP": "x"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # then it got as far as saying so, in one line
+    assert done.stdout.splitlines() == [
+        f"torchtop: cannot read {tmp_path}/none/stage/launch.json: No such file or directory"
+    ]
+    assert done.stderr == ""

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 
 from launch.supervised import Run, wait_until
+from torchtop.launch.sweep import leftovers, sweep
 from torchtop.session.paths import liveness, request_stop
 
 Start = Callable[..., Run]
@@ -98,7 +99,7 @@ def test_a_soft_stop_that_is_not_heard_goes_on_to_torchrun(run: Start) -> None:
     session.started(2)
     request_stop(session.paths, "soft", "a test")
     events = session.ended()
-    assert [e["stage"] for e in events if e["kind"] == "escalated"] == ["term"]
+    assert next(e["stage"] for e in events if e["kind"] == "escalated") == "term"
     assert events[-1]["status"] == "stopped"
     assert_nothing_left(session)
 
@@ -160,6 +161,22 @@ def test_a_killed_supervisor_takes_everything_with_it(run: Start) -> None:
     wait_until(lambda: not session.living(), "all processes end")
     assert liveness(session.paths) == "lost"
     assert not session.events("end")
+
+
+def test_what_outlives_a_killed_supervisor_can_be_swept(run: Start) -> None:
+    # given a daemon, which the supervisor alone could have ended
+    session = run(DAEMON)
+    session.started(2)
+    daemon = int((session.paths.root / "daemon").read_text())
+    assert sweep(session.paths) == []
+    assert daemon in session.marked(), "a sweep must not touch a living session"
+    os.kill(session.supervisor, signal.SIGKILL)
+    wait_until(lambda: session.living() == [daemon], "only the daemon is left")
+    # when it is swept
+    assert [p.pid for p in leftovers(session.paths)] == [daemon]
+    assert sweep(session.paths) == []
+    # then nothing is left
+    assert session.living() == []
 
 
 def test_a_killed_torchrun_is_told_and_its_ranks_are_ended(run: Start) -> None:

@@ -6,6 +6,7 @@ so that `analyse_again` comes to the same from the records of a session that has
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import os
 import signal
@@ -91,8 +92,9 @@ class Analyst:
     def _complain(self, about: str) -> None:
         self._errors += 1
         if self._errors <= _ERRORS_SHOWN:
-            print(f"torchtop: the analyst failed on {about}:", file=sys.stderr)
-            traceback.print_exc()
+            with contextlib.suppress(OSError):
+                print(f"torchtop: the analyst failed on {about}:", file=sys.stderr)
+                traceback.print_exc()
 
 
 def watch(paths: SessionPaths) -> None:

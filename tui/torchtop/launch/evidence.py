@@ -56,7 +56,7 @@ def _rank_evidence(
         pid=rank.pid,
         exception=rank.exception,
         exit_code=code if isinstance(code, int) else None,
-        exit_ns=rank.exit["mono_ns"] if rank.exit else None,
+        exit_ns=(rank.exit or {}).get("mono_ns"),
         gone_ns=rank.gone_ns,
         status=status,
         tail=tuple(last_lines(_stderr_of(paths, rank), _TAIL_LINES)),

@@ -1,13 +1,12 @@
-"""The supervisor's own helpers, the sampler and the analyst: starting and ending them."""
+"""The supervisor's own helpers, the sampler and the analyst: their command lines and their ends."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
-from pathlib import Path
 
-from torchtop.launch import boot, children, processes
+from torchtop.launch import boot, processes
 from torchtop.launch.children import Child
 from torchtop.session.paths import NodePaths, SessionPaths
 from torchtop.session.tail import Tail
@@ -15,32 +14,18 @@ from torchtop.session.tail import Tail
 _POLL_S = 0.05
 
 
-def start_sampler(paths: SessionPaths, node: NodePaths, log: Path) -> Child:
-    """Start the device sampler of this node.
-
-    Raises:
-        OSError: it cannot be started.
-    """
-    command = boot.command(
-        "torchtop.devices.sampler",
-        "--output",
-        str(node.devices),
-        "--ranks-dir",
-        str(paths.ranks),
-        "--parent",
-        str(os.getpid()),
-    )
-    return children.spawn("sampler", command, output=log, cwd=paths.root, env=os.environ)
-
-
-def start_analyst(paths: SessionPaths, log: Path) -> Child:
-    """Start the analyst.
-
-    Raises:
-        OSError: it cannot be started.
-    """
-    command = boot.command("torchtop.launch.analyst", str(paths.root))
-    return children.spawn("analyst", command, output=log, cwd=paths.root, env=os.environ)
+def commands(paths: SessionPaths, node: NodePaths) -> dict[str, list[str]]:
+    """The command lines of the helpers by role."""
+    sampler = {
+        "--output": str(node.devices),
+        "--ranks-dir": str(paths.ranks),
+        "--parent": str(os.getpid()),
+    }
+    flags = [word for pair in sampler.items() for word in pair]
+    return {
+        "sampler": boot.command("torchtop.devices.sampler", *flags),
+        "analyst": boot.command("torchtop.launch.analyst", str(paths.root)),
+    }
 
 
 def end(child: Child, limit_s: float) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from torchtop.launch import children, evidence, helpers, interpreter, torchrun
 from torchtop.launch.children import Child
 from torchtop.launch.exit_cause import Stop, exit_record, signal_name
+from torchtop.launch.journal import Journal
 from torchtop.launch.ladder import MODES, Rung
 from torchtop.launch.ranks import RankWatch, WatchedRank
 from torchtop.launch.spec import LaunchError, LaunchSpec
@@ -43,12 +44,13 @@ class Supervisor:
 
     Args:
         paths: the session.
+        node: this node's files in it.
         spec: what to run.
         events: where its records go.
     """
 
     def __init__(
-        self, paths: SessionPaths, node: NodePaths, spec: LaunchSpec, events: Appender
+        self, paths: SessionPaths, node: NodePaths, spec: LaunchSpec, events: Journal
     ) -> None:
         self._paths = paths
         self._node = node
@@ -73,12 +75,19 @@ class Supervisor:
             if any(signum in signals for signum in STOP_SIGNALS):
                 self._ask(Rung.TERM, "user", "a signal to the supervisor")
             self._reap()
-            self._watch_ranks()
-            self._take_requests()
-            self._check_limits(started_s)
+            self._observe(started_s)
             self._tree.step(self._ranks.ranks, self._helper_pids)
         self._watch_ranks()
         self._finish()
+
+    def _observe(self, started_s: float) -> None:
+        """Look at files. What is wrong with a file must not end a training of days."""
+        try:
+            self._watch_ranks()
+            self._take_requests()
+            self._check_limits(started_s)
+        except Exception:
+            self._events.complain("the supervisor failed to look at the session")
 
     @property
     def _helper_pids(self) -> set[int]:
@@ -86,15 +95,13 @@ class Supervisor:
 
     def _start_helpers(self) -> None:
         """The run goes on without a helper that cannot be started; its panes stay empty."""
-        log = self._paths.root / "supervisor.log"
-        for role in ("sampler", "analyst"):
+        root = self._paths.root
+        for role, command in helpers.commands(self._paths, self._node).items():
             try:
-                if role == "sampler":
-                    child = helpers.start_sampler(self._paths, self._node, log)
-                else:
-                    child = helpers.start_analyst(self._paths, log)
-            except OSError as error:
-                print(f"torchtop: cannot start the {role}: {error}", flush=True)
+                log = root / "supervisor.log"
+                child = children.spawn(role, command, output=log, cwd=root, env=os.environ)
+            except OSError:
+                self._events.complain(f"cannot start the {role}")
                 continue
             self._helpers[role] = child
             self._tell_process(role, child.pid, child.start_ticks, None)
@@ -121,6 +128,8 @@ class Supervisor:
         statuses = children.reap()
         self._tree.note_status(statuses)
         self._ranks.note_status(statuses)
+        # A helper that has ended must not keep its number out of the tree.
+        self._helpers = {r: c for r, c in self._helpers.items() if c.pid not in statuses}
 
     def _watch_ranks(self) -> None:
         for rank in self._ranks.poll():
@@ -250,7 +259,7 @@ def supervise(paths: SessionPaths) -> None:
     lock = _take_lock(node.lock)
     children.become_subreaper()
     command = torchrun.command(spec, paths, interpreter.inspect(spec.python))
-    events = Appender(
+    appender = Appender(
         node.events,
         "supervisor",
         session=paths.id,
@@ -260,9 +269,9 @@ def supervise(paths: SessionPaths) -> None:
         nproc=spec.nproc,
     )
     try:
-        Supervisor(paths, node, spec, events).run(command)
+        Supervisor(paths, node, spec, Journal(appender)).run(command)
     finally:
-        events.close()
+        appender.close()
         os.close(lock)
 
 

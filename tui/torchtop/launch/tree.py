@@ -9,11 +9,11 @@ from collections.abc import Iterable
 
 from torchtop.launch import processes
 from torchtop.launch.children import Child
-from torchtop.launch.ladder import GIVE_UP_S, Ladder, Rung
+from torchtop.launch.journal import Journal
+from torchtop.launch.ladder import Ladder, Rung
 from torchtop.launch.processes import Process
 from torchtop.launch.ranks import WatchedRank
 from torchtop.launch.spec import LaunchSpec
-from torchtop.session.records import Appender
 
 _KILL_EVERY_S = 0.05
 
@@ -32,7 +32,7 @@ class Tree:
         seen_pids: every pid that was found in the tree while it was being ended.
     """
 
-    def __init__(self, events: Appender, spec: LaunchSpec) -> None:
+    def __init__(self, events: Journal, spec: LaunchSpec) -> None:
         self.agent: Child | None = None
         self.agent_code: int | None = None
         self.agent_gone_ns: int | None = None
@@ -112,13 +112,12 @@ class Tree:
         self._events.write("escalated", stage=rung.name.lower(), waited_s=round(waited, 3))
 
     def _give_up(self, helpers: set[int]) -> None:
-        """Tell what SIGKILL did not end within `GIVE_UP_S`; the session ends all the same."""
+        """Tell what SIGKILL did not end; the session ends all the same."""
         for process in self._left(helpers):
             self._events.write(
                 "leftover",
                 process_pid=process.pid,
                 state=process.state,
                 name=process.name,
-                waited_s=GIVE_UP_S,
             )
         self._empty = True

@@ -59,6 +59,7 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
     ``stop``       requested_by, mode (soft|stop|kill), why (user|duration|steps)
     ``escalated``  stage (soft|term|kill), waited_s
     ``leftover``   process_pid, state, name: what could not be ended
+    ``gpu_held``   process_pids, waited_s: ended processes that a GPU's process list still shows
     ``rank_exit``  rank, process_pid, code (int or null), signal (name or null)
     ``exit``       cause (see CAUSES), rank (the first to fail, or null), code, signal, message,
                    traceback (text or null), log_tail (lines)
@@ -118,6 +119,7 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -194,21 +196,22 @@ def bucket_microseconds(bucket: int) -> float:
 
 
 def encode(record: Record) -> bytes:
-    """One record as a line of JSON; non-finite numbers become null."""
+    """One record as a line of JSON; non-finite numbers become null, strange objects their text."""
     try:
-        text = json.dumps(record, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(record, separators=(",", ":"), allow_nan=False, default=str)
     except ValueError:
-        text = json.dumps(_finite(record), separators=(",", ":"), allow_nan=False)
-    return text.encode("utf-8", "replace") + b"\n"
+        text = json.dumps(finite(record), separators=(",", ":"), allow_nan=False, default=str)
+    return text.encode("ascii") + b"\n"
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The same value, in which each number that JSON has no word for is None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value
 
 
@@ -249,21 +252,29 @@ class Appender:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         self._fd = os.open(os.fspath(path), flags, 0o600)
         self._seq = 0
+        self._torn = False
         pid = os.getpid()
-        self.write(
-            "header",
-            role=role,
-            schema=SCHEMA,
-            wall_s=time.time(),
-            boot_id=boot_id(),
-            host=socket.gethostname(),
-            pid=pid,
-            pid_start_ticks=start_ticks(pid),
-            **facts,
-        )
+        try:
+            self.write(
+                "header",
+                role=role,
+                schema=SCHEMA,
+                wall_s=time.time(),
+                boot_id=boot_id(),
+                host=socket.gethostname(),
+                pid=pid,
+                pid_start_ticks=start_ticks(pid),
+                **facts,
+            )
+        except OSError:
+            self.close()
+            raise
 
     def write(self, kind: str, mono_ns: Optional[int] = None, **fields: Any) -> None:
         """Append one record, in one system call.
+
+        A record that could not be written, or only in part, is lost: its `seq` is missing in the
+        file. What is left of it is ended before the next record, which it would spoil.
 
         Args:
             kind: the record's kind.
@@ -271,13 +282,17 @@ class Appender:
             **fields: the rest of the record.
 
         Raises:
-            OSError: the disk is full, or the file has gone.
+            OSError: the disk is full, or the file is closed.
         """
         stamp = time.monotonic_ns() if mono_ns is None else mono_ns
         record = {"kind": kind, "seq": self._seq, "mono_ns": stamp}
         record.update(fields)
         self._seq += 1
-        os.write(self._fd, encode(record))
+        line = (b"\n" if self._torn else b"") + encode(record)
+        written = os.write(self._fd, line)
+        self._torn = written < len(line)
+        if self._torn:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def close(self) -> None:
         """Close the file; closing twice is allowed."""
