@@ -130,7 +130,8 @@ def test_more_processes_than_gpus(tmp_path: Path, script: Path) -> None:
         preflight.check(spec(tmp_path, device="cuda", nproc=9), gpus=2)
     with pytest.raises(LaunchError, match=r"^this machine has no GPU: choose --device cpu$"):
         preflight.check(spec(tmp_path, device="cuda", nproc=1), gpus=0)
-    assert preflight.check(spec(tmp_path, device="cuda", nproc=2), gpus=2).interpreter.torch_version
+    named = spec(tmp_path, device="cuda", nproc=2, gpu_uuids=("GPU-a", "GPU-b"))
+    assert preflight.check(named).interpreter.torch_version
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path, state_home: Path) -> None:

@@ -80,8 +80,8 @@ def check(spec: LaunchSpec, gpus: int | None = None) -> Readiness:
 
     Args:
         spec: what is to be run.
-        gpus: how many GPUs this machine has, by one who has asked NVML; counted from the device
-            files when omitted.
+        gpus: how many GPUs this machine has, by one who has asked NVML; when omitted, those that
+            the spec names, or else as many as there are device files.
 
     Raises:
         LaunchError: it cannot work; one line that says what to do.
@@ -91,7 +91,8 @@ def check(spec: LaunchSpec, gpus: int | None = None) -> Readiness:
     cwd = Path(spec.cwd).expanduser()
     if not cwd.is_dir():
         raise LaunchError(f"the working directory {cwd} does not exist")
-    _check_devices(spec, count_gpus() if gpus is None else gpus)
+    known = gpus if gpus is not None else len(spec.gpu_uuids) or count_gpus()
+    _check_devices(spec, known)
     _check_disk()
     if spec.source == "command":
         if shutil.which(spec.target, path=spec.env.get("PATH")) is None:
