@@ -10,18 +10,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from torchtop.session.folds import DEVICE_METRICS, SERIES_SECONDS, NodeFold, RankFold, at
 from torchtop.session.records import Record
+
+__all__ = [
+    "DEVICE_METRICS",
+    "SERIES_SECONDS",
+    "Gpu",
+    "Host",
+    "Point",
+    "Rank",
+    "SessionState",
+    "Snapshot",
+    "Status",
+]
 
 Status = Literal["idle", "starting", "running", "stopping", "done", "failed", "stopped", "lost"]
 
-SERIES_SECONDS = 900
-"""Length of the per-second series; older history is in the minutes."""
-
 _SCALARS = 8
 """Scalars that are kept as series; a script may log hundreds."""
-
-DEVICE_METRICS = ("util_percent", "sm_active", "memory_used_bytes", "power_w")
-"""Device metrics that are kept as series for the charts."""
 
 
 @dataclass(frozen=True)
@@ -123,36 +130,6 @@ class Snapshot:
         return self.status in ("starting", "running", "stopping")
 
 
-@dataclass
-class _Node:
-    header: dict[str, Any] = field(default_factory=dict)
-    tick: dict[str, Any] = field(default_factory=dict)
-    processes: dict[str, Any] = field(default_factory=dict)
-    gpu_series: list[dict[str, deque[float | None]]] = field(default_factory=list)
-    cpu_series: deque[float | None] = field(default_factory=lambda: deque(maxlen=SERIES_SECONDS))
-
-
-@dataclass
-class _Rank:
-    source: str = ""
-    header: dict[str, Any] = field(default_factory=dict)
-    loaders: dict[int, dict[str, Any]] = field(default_factory=dict)
-    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    memory: dict[str, Any] = field(default_factory=dict)
-    beat: dict[str, Any] = field(default_factory=dict)
-    process_header: dict[str, Any] = field(default_factory=dict)
-    exit_code: int | None = None
-    exception: dict[str, Any] | None = None
-
-    def apply_process(self, record: Record) -> None:
-        if record["kind"] == "header":
-            self.process_header = record
-        elif record["kind"] == "exception":
-            self.exception = record
-        elif record["kind"] == "exit":
-            self.exit_code = record.get("code")
-
-
 class SessionState:
     """Folds records, in any order between files, into snapshots.
 
@@ -163,9 +140,10 @@ class SessionState:
     def __init__(self, meta: Mapping[str, Any] | None = None) -> None:
         self.meta: Mapping[str, Any] = meta or {}
         self.last_ns = 0
+        self.malformed = 0
         self._first_ns: int | None = None
-        self._nodes: dict[str, _Node] = {}
-        self._ranks: dict[int, _Rank] = {}
+        self._nodes: dict[str, NodeFold] = {}
+        self._ranks: dict[int, RankFold] = {}
         self._by_source: dict[str, int] = {}
         self._points: deque[Point] = deque(maxlen=SERIES_SECONDS)
         self._recent: deque[float] = deque(maxlen=2000)
@@ -179,14 +157,24 @@ class SessionState:
         self._stopping = False
 
     def apply(self, source: str, record: Record) -> None:
-        """Take in one record of the file `source` (a path relative to the session directory)."""
+        """Take in one record of the file `source` (a path relative to the session directory).
+
+        A record that has not the shape of its kind is counted in `malformed` and passed over.
+        """
+        try:
+            self._apply(source, record)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            self.malformed += 1
+            return
         mono_ns = record.get("mono_ns")
         if isinstance(mono_ns, int):
             self.last_ns = max(self.last_ns, mono_ns)
+
+    def _apply(self, source: str, record: Record) -> None:
         if source.startswith("ranks/"):
             self._apply_rank(source, record)
         elif source.endswith("devices.jsonl"):
-            self._apply_device(source.split("/")[1], record)
+            self._nodes.setdefault(source.split("/")[1], NodeFold()).apply(record)
         elif source.endswith("events.jsonl"):
             self._apply_event(source.split("/")[1], record)
         elif record["kind"] == "analysis":
@@ -195,52 +183,21 @@ class SessionState:
             self._minutes.append(record)
 
     def _apply_rank(self, source: str, record: Record) -> None:
-        kind = record["kind"]
-        if kind == "header" and isinstance(record.get("rank"), int):
+        if record["kind"] == "header" and isinstance(record.get("rank"), int):
             self._by_source[source] = record["rank"]
         number = self._by_source.get(source)
         if number is None:
             return
-        rank = self._ranks.setdefault(number, _Rank())
+        rank = self._ranks.setdefault(number, RankFold())
         if source.endswith(".process.jsonl"):
-            rank.apply_process(record)
-        elif kind == "header":
-            rank.source, rank.header = source, record
-        elif source != rank.source:
-            return
-        elif kind == "facts":
-            if record.get("subject") == "loader":
-                rank.loaders[record.get("loader", 0)] = record
-            else:
-                merged = {**rank.facts.get(record.get("subject", ""), {}), **record}
-                rank.facts[record.get("subject", "")] = merged
-        elif kind == "memory":
-            rank.memory = record
-        elif kind == "beat":
-            rank.beat = record
-
-    def _apply_device(self, host: str, record: Record) -> None:
-        node = self._nodes.setdefault(host, _Node())
-        if record["kind"] == "header":
-            node.header = record
-            gpus = record.get("gpus") or []
-            node.gpu_series = [
-                {name: deque(maxlen=SERIES_SECONDS) for name in DEVICE_METRICS} for _ in gpus
-            ]
-        elif record["kind"] == "processes":
-            node.processes = record
-        elif record["kind"] == "tick":
-            node.tick = record
-            node.cpu_series.append((record.get("host") or {}).get("cpu_percent"))
-            metrics = record.get("gpus") or {}
-            for index, series in enumerate(node.gpu_series):
-                for name, values in series.items():
-                    values.append(_at(metrics.get(name), index))
+            rank.apply_process(source, record)
+        else:
+            rank.apply(source, record)
 
     def _apply_event(self, host: str, record: Record) -> None:
         kind = record["kind"]
         if kind == "header":
-            self._first_ns = record.get("mono_ns")
+            self._first_ns = min(record["mono_ns"], self._first_ns or record["mono_ns"])
         self._events.append({**record, "host": host})
         if kind == "stop":
             self._stopping = True
@@ -347,9 +304,9 @@ class SessionState:
                         host=host,
                         index=facts.get("index", i),
                         facts=facts,
-                        now={name: _at(values, i) for name, values in metrics.items()},
+                        now={name: at(values, i) for name, values in metrics.items()},
                         series={name: tuple(values) for name, values in series.items()},
-                        processes=tuple(_at(node.processes.get("gpus"), i) or ()),
+                        processes=tuple(at(node.processes.get("gpus"), i) or ()),
                         age_s=_age(node.tick, now),
                         ranks=tuple(sorted(by_uuid.get(facts.get("uuid"), []))),
                     )
@@ -369,7 +326,7 @@ class SessionState:
             for name, node in sorted(self._nodes.items())
         ]
 
-    def _rank(self, number: int, rank: _Rank, now: int) -> Rank:
+    def _rank(self, number: int, rank: RankFold, now: int) -> Rank:
         header = rank.header or rank.process_header
         host = str(header.get("host", ""))
         marker_ns = rank.beat.get("marker_ns")
@@ -394,11 +351,6 @@ class SessionState:
             exit_code=rank.exit_code,
             exception=rank.exception,
         )
-
-
-def _at(values: Any, index: int) -> Any:
-    """The value of one GPU in a column, or None."""
-    return values[index] if isinstance(values, list) and index < len(values) else None
 
 
 def _age(record: Mapping[str, Any], now: int) -> float:

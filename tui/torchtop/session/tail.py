@@ -15,17 +15,26 @@ _CHUNK = 1 << 20
 _LINE_LIMIT = 8 << 20
 """A line longer than this is no record of ours: it is dropped while it streams by."""
 
+_HEAD_BYTES = 64 << 10
+"""What is read of the start of a file of which only the last part is wanted: its header, and the
+facts that come with the first steps."""
+
+# NaN and infinities are not JSON, but Python's reader takes them.
+_DECODER = json.JSONDecoder(parse_constant=lambda _: None)
+
 
 class Tail:
     """The newline-ended records of one file, each given once.
 
     Lines that do not parse are counted in `bad` and skipped; an unfinished last line waits. A file
-    that is absent, or vanishes, yields nothing.
+    that is absent, or vanishes, yields nothing; one that became shorter yields nothing until it has
+    grown past what was read.
 
     Args:
         path: the file.
-        last_bytes: begin with the header and then about this many bytes before the end, for a view
-            that needs only the recent part of a long file; all of it when omitted.
+        last_bytes: begin with the file's head (the header and the first facts) and go on about this
+            many bytes before its end, for a view that needs only the recent part of a long file;
+            all of it when omitted.
     """
 
     def __init__(self, path: Path, last_bytes: int | None = None) -> None:
@@ -59,22 +68,22 @@ class Tail:
         return records
 
     def _jump(self) -> list[Record]:
-        """Once: the header alone, and on to the last part of a file that is long."""
+        """Once: the head alone, and on to the last part of a file that is long."""
         if self._last_bytes is None or self._offset:
             return []
         try:
             with self.path.open("rb") as file:
-                header = file.readline(_LINE_LIMIT)
                 start = os.fstat(file.fileno()).st_size - self._last_bytes
-                if start <= len(header):
+                head = file.read(min(max(start, 0), _HEAD_BYTES))
+                if b"\n" not in head:
                     return []
                 file.seek(start)
                 file.readline(_LINE_LIMIT)
                 self._offset = file.tell()
         except OSError:
             return []
-        record = self._parse(header)
-        return [record] if record else []
+        lines = head[: head.rindex(b"\n")].split(b"\n")
+        return [record for line in lines if (record := self._parse(line))]
 
     def _read(self) -> bytes:
         try:
@@ -92,17 +101,27 @@ class Tail:
         if not line.strip():
             return None
         try:
-            record = json.loads(line)
-        except ValueError:
+            record = _DECODER.decode(line.decode("utf-8"))
+        except (ValueError, RecursionError):
             self.bad += 1
             return None
-        if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
+        if not _is_record(record):
             self.bad += 1
             return None
         schema = record.get("schema")
         if record["kind"] == "header" and isinstance(schema, int) and schema > SCHEMA:
             self.newer_schema = True
-        return record
+        return record  # type: ignore[no-any-return]
+
+
+def _is_record(value: object) -> bool:
+    """Whether a JSON value has what readers take for granted of a record."""
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("kind"), str)
+        and isinstance(value.get("seq", 0), int)
+        and isinstance(value.get("mono_ns", 0), int)
+    )
 
 
 @dataclass

@@ -1,0 +1,104 @@
+"""Records of one writer, folded: the parts that a session's state is made of."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchtop.session.records import Record
+
+SERIES_SECONDS = 900
+"""Length of the per-second series; older history is in the minutes."""
+
+DEVICE_METRICS = ("util_percent", "sm_active", "memory_used_bytes", "power_w")
+"""Device metrics that are kept as series for the charts."""
+
+
+@dataclass
+class NodeFold:
+    """What one node's sampler has told so far."""
+
+    header: dict[str, Any] = field(default_factory=dict)
+    tick: dict[str, Any] = field(default_factory=dict)
+    processes: dict[str, Any] = field(default_factory=dict)
+    gpu_series: list[dict[str, deque[float | None]]] = field(default_factory=list)
+    cpu_series: deque[float | None] = field(default_factory=lambda: deque(maxlen=SERIES_SECONDS))
+
+    def apply(self, record: Record) -> None:
+        """Take in one record of ``devices.jsonl``."""
+        if record["kind"] == "header":
+            self.header = record
+            self.gpu_series = [
+                {name: deque(maxlen=SERIES_SECONDS) for name in DEVICE_METRICS}
+                for _ in record.get("gpus") or ()
+            ]
+        elif record["kind"] == "processes":
+            self.processes = record
+        elif record["kind"] == "tick":
+            self.tick = record
+            self.cpu_series.append((record.get("host") or {}).get("cpu_percent"))
+            metrics = record.get("gpus") or {}
+            for index, series in enumerate(self.gpu_series):
+                for name, values in series.items():
+                    values.append(at(metrics.get(name), index))
+
+
+@dataclass
+class RankFold:
+    """What the files of one rank have told so far; those of its last attempt count."""
+
+    source: str = ""
+    header: dict[str, Any] = field(default_factory=dict)
+    loaders: dict[int, dict[str, Any]] = field(default_factory=dict)
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict)
+    beat: dict[str, Any] = field(default_factory=dict)
+    process_header: dict[str, Any] = field(default_factory=dict)
+    process_source: str = ""
+    exit_code: int | None = None
+    exception: dict[str, Any] | None = None
+
+    def apply_process(self, source: str, record: Record) -> None:
+        """Take in one record of rank.py's file `source`."""
+        if record["kind"] == "header" and _is_newer(record, self.process_header):
+            self.process_source, self.process_header = source, record
+            self.exit_code = self.exception = None
+        elif source != self.process_source:
+            return  # of an attempt before the last
+        elif record["kind"] == "exception":
+            self.exception = record
+        elif record["kind"] == "exit":
+            self.exit_code = record.get("code")
+
+    def apply(self, source: str, record: Record) -> None:
+        """Take in one record of the probe's file `source`."""
+        kind, subject = record["kind"], str(record.get("subject", ""))
+        if kind == "header" and _is_newer(record, self.header):
+            self.source, self.header = source, record
+            self.loaders, self.facts, self.memory, self.beat = {}, {}, {}, {}
+        elif source != self.source:
+            return
+        elif kind == "facts" and subject == "loader":
+            self.loaders[int(record.get("loader", 0))] = record
+        elif kind == "facts":
+            self.facts[subject] = {**self.facts.get(subject, {}), **record}
+        elif kind == "memory":
+            self.memory = record
+        elif kind == "beat":
+            self.beat = record
+
+
+def _is_newer(header: Mapping[str, Any], held: Mapping[str, Any]) -> bool:
+    """Whether a rank's file is of a later attempt: files are read in any order."""
+
+    def moment(record: Mapping[str, Any]) -> tuple[int, float]:
+        return int(record.get("attempt") or 0), float(record.get("wall_s") or 0.0)
+
+    return not held or moment(header) >= moment(held)
+
+
+def at(values: Any, index: int) -> Any:
+    """The value of one GPU in a column, or None."""
+    return values[index] if isinstance(values, list) and index < len(values) else None
