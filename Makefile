@@ -50,7 +50,7 @@ screenshots: $(READY) ## draw screenshots/ again from the recorded sessions
 
 clean: ## remove .venv, caches and build products
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
-	find tui workloads tests screenshots -type d -name __pycache__ -prune -exec rm -rf {} +
+	find . -path ./.git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # The environment is built again when pyproject.toml changes; what is installed already stays. pip
 # runs with -qq, which leaves only its errors: some set-ups make it warn on every line.
