@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from diagnose.simulator import Job, Run, records, simulate
+from diagnose.sim_records import records
+from diagnose.simulator import Job, Run, simulate
 from torchtop.diagnose.analyser import Analyser
 
 Records = Iterable[tuple[str, dict[str, Any]]]

@@ -1,4 +1,4 @@
-"""A discrete-event model of DDP ranks, with the exact truth and the records a probe would write.
+"""A discrete-event model of DDP ranks, with the exact truth.
 
 Each rank has a host thread that issues kernels into a bounded launch queue (back-pressure), a
 compute stream that executes them in order, and a data loader with workers and prefetching. Ranks
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
@@ -67,8 +67,14 @@ class Job:
     """loss.item() at the end of each step."""
     queue: int = 1000
     """Launches that fit into the launch queue."""
-    first_step_us: float = 0.0
-    """Extra host time in the first forward: compiling."""
+    host_jitter: float = 0.0
+    """Relative noise of a host's launch time, by step."""
+    broadcast: bool = False
+    """DDP broadcasts rank 0's buffers at the start of forward."""
+    host_columns: bool = False
+    """Whether the probe tells the host time of each phase."""
+    compiling: dict[int, float] = field(default_factory=dict)
+    """Extra host time in the forward of some steps."""
     seed: int = 0
 
     def with_rank(self, rank: int, **changes: Any) -> Job:
@@ -125,6 +131,8 @@ class _Machine:
         self.batches = _Batches(rank.loader, rnd)
         self.flight: deque[float] = deque(maxlen=job.queue)
         self.marks: dict[str, tuple[float, float]] = {}
+        self.slower = 1.0
+        self.rnd = rnd
         self.ready: int | None = 0
 
     def launch(self, device_us: float) -> None:
@@ -134,7 +142,7 @@ class _Machine:
             return
         if len(self.flight) == self.job.queue:
             self.host = max(self.host, self.flight[0])
-        self.host += self.rank.launch_us
+        self.host += self.slower * self.rank.launch_us
         self.device = max(self.device, self.host + LATENCY) + device_us
         self.flight.append(self.device)
 
@@ -162,20 +170,27 @@ class _Machine:
             self.host = max(self.host, self.device)
         self.stall("other", extra)
 
-    def compute(self, step: int) -> list[float]:
+    def compute(self, step: int, root: _Machine | None) -> list[float]:
         """The batch, forward and backward.
+
+        Args:
+            step: the step's number.
+            root: the rank whose buffers arrive before forward.
 
         Returns:
             When the device has each bucket ready.
         """
         job, rank, extra = self.job, self.rank, self.rank.extra_us(step)
+        self.slower = max(0.5, self.rnd.gauss(1.0, job.host_jitter)) if job.host_jitter else 1.0
         self.mark("D0")
         self.ready = self.batches.depth(self.host)
         self.host = self.batches.fetch(self.host)
         self.mark("D1")
+        if root is not None:
+            self.device = max(self.device, root.marks["D1"][1])
+            self.host = self.host if job.cuda else self.device
         self.stall("forward", {})
-        if step == 0:
-            self.host += job.first_step_us
+        self.host += job.compiling.get(step, 0.0)
         for _ in range(job.forward_kernels):
             self.launch(rank.forward_us)
         if extra.get("forward"):
@@ -226,10 +241,10 @@ def simulate(job: Job) -> Run:
     before: list[dict[str, tuple[float, float]]] = [{} for _ in machines]
     for step in range(job.steps):
         ready = []
-        for machine in machines:
+        for rank, machine in enumerate(machines):
             if step:
                 machine.after_sync(step)
-            ready.append(machine.compute(step))
+            ready.append(machine.compute(step, machines[0] if job.broadcast and rank else None))
         exit_us = _reduce(job, machines, ready)
         for rank, machine in enumerate(machines):
             machine.leave(exit_us)
@@ -268,6 +283,8 @@ def _row(step: int, machine: _Machine, start: tuple[float, float]) -> dict[str, 
     }
     cuda = machine.job.cuda
     row: dict[str, Any] = {phase + "_us": round(value) for phase, value in spans.items()}
+    if machine.job.host_columns and not first:
+        row |= _host_columns(marks, start[0])
     return row | {
         "step": step,
         "end_ns": round(marks["B1"][0] * 1000),
@@ -283,85 +300,13 @@ def _row(step: int, machine: _Machine, start: tuple[float, float]) -> dict[str, 
     }
 
 
-# ------------------------------------------------------------------------------------- as records
-_NOT_COLUMNS = ("device_us", "ready")
-START_NS = 1_000_000_000_000
-
-
-def records(run: Run, every_us: float = 500_000.0) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The run as records of the ranks' files, in the order of their time."""
-    merged: list[tuple[int, str, dict[str, Any]]] = []
-    for rank in range(len(run.rows)):
-        source = f"ranks/{rank}-0-{100 + rank}.jsonl"
-        merged += [(record["mono_ns"], source, record) for record in _rank(run, rank, every_us)]
-    for _, source, record in sorted(merged, key=lambda item: item[0]):
-        yield source, record
-
-
-def _rank(run: Run, rank: int, every_us: float) -> Iterator[dict[str, Any]]:
-    job, loader = run.job, run.job.ranks[rank].loader
-    device = (
-        {"type": "cuda", "index": rank, "name": "GPU", "uuid": f"GPU-{rank}"}
-        if job.cuda
-        else {"type": "cpu", "index": None, "name": "x86_64", "uuid": None}
-    )
-    yield {
-        "kind": "header",
-        "mono_ns": START_NS,
-        "wall_s": 1e9,
-        "boot_id": "boot",
-        "host": "node",
-        "rank": rank,
-        "world_size": len(run.rows),
-        "attempt": 0,
-        "device": device,
+def _host_columns(marks: dict[str, tuple[float, float]], start: float) -> dict[str, int]:
+    at = {name: mark[0] for name, mark in marks.items()} | {"start": start}
+    spans = {
+        "pre_optimizer": ("start", "O0"),
+        "optimizer": ("O0", "O1"),
+        "other": ("O1", "D0"),
+        "forward": ("D1", "B0"),
+        "backward": ("B0", "BC"),
     }
-    yield {
-        "kind": "facts",
-        "mono_ns": START_NS + 1,
-        "subject": "loader",
-        "loader": 0,
-        "workers": loader.workers,
-        "prefetch_factor": loader.prefetch if loader.workers else None,
-        "pin_memory": True,
-        "persistent_workers": True,
-        "batch_size": 64,
-        "batches": 1000,
-    }
-    chunk: list[dict[str, Any]] = []
-    for row in run.rows[rank]:
-        chunk.append(row)
-        if row["end_ns"] - chunk[0]["end_ns"] >= every_us * 1000 or row is run.rows[rank][-1]:
-            yield from _chunk(chunk)
-            chunk = []
-
-
-def _chunk(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    now = START_NS + rows[-1]["end_ns"] + 2
-    names = [name for name in rows[0] if name not in _NOT_COLUMNS]
-    columns = {name: [row[name] for row in rows] for name in names}
-    columns["end_ns"] = [START_NS + row["end_ns"] for row in rows]
-    yield {"kind": "steps", "mono_ns": now, "stride": 1} | columns
-    sums = {
-        name: sum(row[name] for row in rows)
-        for name in names
-        if name.endswith("_us") and not name.startswith("lag")
-    }
-    yield {
-        "kind": "totals",
-        "mono_ns": now + 1,
-        "from_step": rows[0]["step"],
-        "to_step": rows[-1]["step"] + 1,
-        "steps": len(rows),
-        "phase_steps": len(rows),
-        "samples": sum(row["samples"] for row in rows),
-        "tokens": None,
-    } | sums
-    yield {
-        "kind": "beat",
-        "mono_ns": now + 2,
-        "marker": "B1",
-        "marker_ns": START_NS + rows[-1]["end_ns"],
-        "step": rows[-1]["step"],
-        "ready": rows[-1]["ready"],
-    }
+    return {phase + "_host_us": round(at[b] - at[a]) for phase, (a, b) in spans.items()}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from . import words
 from .candidates import Candidate
 from .facts import Facts
@@ -11,6 +14,8 @@ from .window import Window
 _MOST = 3
 _MORE_WORKERS = 2
 """How far to go in one step: twice the workers at most, then look again."""
+_FIRST_WORKERS = 4
+"""Where to begin from none: what PyTorch's own examples use."""
 
 
 def suggestions(
@@ -64,10 +69,10 @@ def more_workers(facts: Facts, rank: int, limits: Thresholds) -> str | None:
         return None
     if host.cpu_percent is None or host.cpu_percent >= limits.host_busy_percent:
         return None
-    spare = host.cores - host.ranks - host.workers
     room = (host.cores - host.ranks) // host.ranks
-    target = min(max(1, _MORE_WORKERS * count) if count else 4, room)
-    if spare <= 0 or target <= count:
+    idle_each = (host.idle_cores or 0) // host.ranks
+    target = min(_MORE_WORKERS * count if count else _FIRST_WORKERS, room, count + idle_each)
+    if target <= count:
         return None
     idle = f"{host.idle_cores} of {host.cores} cores are idle"
     if count == 0:
@@ -84,7 +89,9 @@ def _comm(
     ddp = facts.ddp
     return [
         "communicate less often: larger batches a rank, or accumulate gradients under no_sync()",
-        "communicate less: a bf16 compression hook halves what float32 gradients send",
+        "communicate less: a bf16 compression hook halves what float32 gradients send"
+        if _is_float32(ddp)
+        else None,
         "gradient_as_bucket_view=True saves copying gradients out of the buckets"
         if ddp.get("gradient_as_bucket_view") is False
         else None,
@@ -92,6 +99,11 @@ def _comm(
         if ddp.get("find_unused_parameters") is True and ddp.get("static_graph") is not True
         else None,
     ]
+
+
+def _is_float32(ddp: Mapping[str, Any]) -> bool:
+    count, size = ddp.get("parameters"), ddp.get("gradient_bytes")
+    return isinstance(count, int) and count > 0 and size == 4 * count
 
 
 def _straggler(

@@ -164,7 +164,9 @@ class Analyser:
         verdict, ranked = self._judge(now_ns, window, steps, ready)
         last = self._last_step()
         held = self._hold(now_ns, verdict, window, last)
-        between = 0.0 if self._analysed_ns is None else (now_ns - self._analysed_ns) / 1e9
+        between = 0.0  # warming up is no verdict: one that stands for no time at all
+        if self._analysed_ns is not None and ready:
+            between = (now_ns - self._analysed_ns) / 1e9
         self._analysed_ns = now_ns
         self._rollup.add_verdict(verdict, (held.from_step, last), between)
         fresh = [report.millis(us) for us in self._fresh]
@@ -236,10 +238,12 @@ class Analyser:
 
     def _warming_up(self, window: Window | None) -> Verdict:
         limits = self._limits
-        have = 0 if window is None or window.from_step < limits.warmup_steps else window.recorded
+        steps, seconds = 0, 0.0
+        if window is not None and window.from_step >= limits.warmup_steps:
+            steps, seconds = min(window.recorded, limits.window_steps), window.seconds
         return undecided(
-            f"Warming up: {have} of the {limits.window_steps} steps and {limits.window_s:.0f} s "
-            "that a verdict needs",
+            f"Warming up: {steps} of {limits.window_steps} steps, "
+            f"{min(seconds, limits.window_s):.0f} of {limits.window_s:.0f} s",
             f"the first {limits.warmup_steps} steps are left out",
         )
 

@@ -75,8 +75,9 @@ class RankState:
         return device if isinstance(device, dict) else {}
 
     def loader(self) -> dict[str, Any]:
-        """The loader in use: the one that was first used, as training loaders are."""
-        return self.loaders[min(self.loaders)] if self.loaders else {}
+        """The loader that feeds training: the first that is not told to do otherwise."""
+        train = [number for number, facts in self.loaders.items() if facts.get("train", True)]
+        return self.loaders[min(train)] if train else {}
 
     def take_facts(self, record: dict[str, Any]) -> None:
         """Keep a ``facts`` record; later ones add to what is known of the same subject."""

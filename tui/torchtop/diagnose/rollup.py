@@ -184,17 +184,24 @@ def _plus(so_far: float | None, value: int | None, count: int) -> float | None:
 
 
 def _add_gpu(sums: dict[str, Any], tick: dict[str, Any], place: int) -> None:
-    sums["samples"] += 1
-    for metric in ("util_percent", "sm_active", "power_w"):
-        value = number(gpu_value(tick, metric, place))
-        if value is not None:
-            sums[metric] = (sums[metric] or 0.0) + value
-            sums["sm_active_samples"] += metric == "sm_active"
+    """Add a tick. `samples` counts behind both utilization and power, so they come together."""
+    if number(gpu_value(tick, "util_percent", place)) is not None:
+        sums["samples"] += 1
+        _add_metric(sums, tick, "util_percent", place)
+        _add_metric(sums, tick, "power_w", place)
+    sums["sm_active_samples"] += _add_metric(sums, tick, "sm_active", place)
     used = integer(gpu_value(tick, "memory_used_bytes", place))
     if used is not None:
         sums["memory_peak_bytes"] = max(sums["memory_peak_bytes"] or 0, used)
     energy = number(gpu_value(tick, "energy_j", place))
     sums["energy_j"] = sums["energy_j"] if energy is None else energy
+
+
+def _add_metric(sums: dict[str, Any], tick: dict[str, Any], metric: str, place: int) -> bool:
+    value = number(gpu_value(tick, metric, place))
+    if value is not None:
+        sums[metric] = (sums[metric] or 0.0) + value
+    return value is not None
 
 
 def _verdict_fields(entry: dict[str, Any]) -> dict[str, Any]:

@@ -94,8 +94,9 @@ class Thresholds:
     host_wait_part: float = 0.5
     """A data stall cannot exceed the host's wait in next(); half leaves room for rounding."""
     stalled_s: float = 30.0
-    """Own choice: no step for this long, and for `stalled_factor` mean steps, is told."""
+    """Own choice: no step for this long, and for `stalled_factor` mean steps, is told..."""
     stalled_factor: float = 20.0
+    """...the latter for runs whose steps take seconds."""
 
     # --- facts for evidence and advice ----------------------------------------------------------
     worker_busy_percent: float = 80.0
@@ -126,7 +127,8 @@ class Thresholds:
                 raise ValueError(f"there is no threshold {name!r}; known: {', '.join(known)}")
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
                 raise ValueError(f"threshold {name} must be a number of at least 0, not {value!r}")
-            checked[name] = value
+            whole = isinstance(known[name].default, int)
+            checked[name] = int(value) if whole else value
         return replace(cls(), **checked)  # type: ignore[arg-type]
 
 
