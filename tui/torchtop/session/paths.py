@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from torchtop.session.records import SCHEMA
+from torchtop.session.records import SCHEMA, finite
 
 Liveness = Literal["starting", "live", "ended", "lost"]
 
@@ -27,16 +27,32 @@ class SessionError(Exception):
 
 
 def home() -> Path:
-    """torchtop's state directory: ``$TORCHTOP_HOME``, else under ``$XDG_STATE_HOME``."""
-    if override := os.environ.get("TORCHTOP_HOME"):
-        return Path(override).expanduser().absolute()
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser().absolute() / "torchtop"
+    """torchtop's state directory: ``$TORCHTOP_HOME``, else under ``$XDG_STATE_HOME``.
+
+    Raises:
+        SessionError: the user has no home directory, as an arbitrary user id in a container.
+    """
+    override = os.environ.get("TORCHTOP_HOME")
+    state = Path(override or os.environ.get("XDG_STATE_HOME") or "~/.local/state")
+    try:
+        state = state.expanduser().absolute()
+    except RuntimeError:
+        raise SessionError(
+            "this user has no home directory; set TORCHTOP_HOME to a directory you can write"
+        ) from None
+    return state if override else state / "torchtop"
 
 
 def config_home() -> Path:
-    """The user's configuration directory for torchtop."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "torchtop"
+    """The user's configuration directory for torchtop.
+
+    Raises:
+        SessionError: as for `home`.
+    """
+    try:
+        return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "torchtop"
+    except RuntimeError:
+        return home() / "config"
 
 
 def private_dir(path: Path) -> Path:
@@ -167,22 +183,29 @@ def new_session(name: str) -> SessionPaths:
         paths = SessionPaths(root / f"{stamp}-{safe_name(name)}-{secrets.token_hex(2)}")
         try:
             paths.root.mkdir(mode=0o700)
+            for folder in (paths.ranks, paths.logs, paths.stage):
+                folder.mkdir(mode=0o700)
+            paths.node().requests.mkdir(mode=0o700, parents=True)
         except FileExistsError:
             continue
         except OSError as error:
-            raise SessionError(f"cannot make {paths.root}: {error.strerror}") from None
-        for folder in (paths.ranks, paths.logs, paths.stage):
-            folder.mkdir(mode=0o700)
-        node = paths.node()
-        node.requests.mkdir(mode=0o700, parents=True)
+            raise SessionError(
+                f"cannot make {paths.root}: {error.strerror}; "
+                "set TORCHTOP_HOME to a directory you can write"
+            ) from None
         return paths
     raise SessionError(f"cannot find a free session name in {root}")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file so that a reader sees all of it or none."""
+    """Write a JSON file so that a reader sees all of it or none; non-finite numbers become null.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(value, indent=1, default=str) + "\n", encoding="utf-8")
+    text = json.dumps(finite(value), indent=1, allow_nan=False, default=str)
+    partial.write_text(text + "\n", encoding="utf-8")
     partial.chmod(0o600)
     partial.replace(path)
 
@@ -191,7 +214,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object from a file, or None when it is absent or not one."""
     try:
         value = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
@@ -211,10 +234,7 @@ def find_session(reference: str | None) -> SessionPaths:
     Raises:
         SessionError: there is none, or more than one.
     """
-    if reference and ("/" in reference or Path(reference, "session.json").is_file()):
-        paths = SessionPaths(Path(reference).expanduser().absolute())
-        if not paths.meta.is_file():
-            raise SessionError(f"{reference} is not a session directory (no session.json in it)")
+    if reference and (paths := _by_path(reference)):
         return paths
     sessions = list_sessions()
     if not sessions:
@@ -225,10 +245,30 @@ def find_session(reference: str | None) -> SessionPaths:
     hits = exact or [s for s in sessions if s.id.startswith(reference)]
     hits = hits or [s for s in sessions if (read_json(s.meta) or {}).get("name") == reference][:1]
     if not hits:
-        raise SessionError(f"no session is called {reference}; see: torchtop ls")
+        raise SessionError(f"no session is called {_shown(reference)}; see: torchtop ls")
     if len(hits) > 1:
-        raise SessionError(f"{reference} fits {len(hits)} sessions; give more of the id")
+        raise SessionError(f"{_shown(reference)} fits {len(hits)} sessions; give more of the id")
     return hits[0]
+
+
+def _by_path(reference: str) -> SessionPaths | None:
+    """The session directory that a reference names, or None when it is no path."""
+    try:
+        paths = SessionPaths(Path(reference).expanduser().absolute())
+        found = paths.meta.is_file()
+    except (OSError, RuntimeError, ValueError):
+        found = False  # too long a name, no such user, a NUL in it
+    if found:
+        return paths
+    if "/" not in reference:
+        return None
+    raise SessionError(f"{_shown(reference)} is not a session directory (no session.json in it)")
+
+
+def _shown(text: str) -> str:
+    """What a user typed, fit for a one-line message."""
+    flat = "".join(c if c.isprintable() else "?" for c in text)
+    return flat if len(flat) <= 200 else flat[:200] + "..."
 
 
 def is_locked(lock: Path) -> bool:
@@ -254,9 +294,8 @@ def liveness(paths: SessionPaths) -> Liveness:
     if paths.summary.is_file() or any(_has_ended(node.events) for node in nodes):
         return "ended"
     if not any(node.lock.exists() for node in nodes):
-        meta = read_json(paths.meta) or {}
-        age = time.time() - float(meta.get("wall_s") or 0)
-        if 0 <= age < _START_GRACE_S:
+        made_s = (read_json(paths.meta) or {}).get("wall_s")
+        if isinstance(made_s, (int, float)) and 0 <= time.time() - made_s < _START_GRACE_S:
             return "starting"
     return "lost"
 

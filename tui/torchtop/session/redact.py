@@ -6,13 +6,16 @@ import re
 from collections.abc import Mapping, Sequence
 
 _SECRET = re.compile(
-    r"(?i)(?:^|[-_.])(?:api[-_]?key|access[-_]?key|token|secret|passw(?:or)?d|pwd|auth|credentials?)"
-    r"(?:$|[-_.=:])"
+    r"(?i)(?:^|[-_.])(?:(?:api|access|private|secret|license|encryption)[-_]?key|token|secret"
+    r"|passw(?:or)?d|passphrase|pwd|auth|bearer|cookie|credentials?)(?:$|[-_.=:])"
 )
 _SECRET_VALUE = re.compile(
-    r"(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|AKIA[A-Z0-9]{12,}"
-    r"|://[^/\s:@]+:[^/\s:@]+@)"
+    r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}"
+    r"|github_pat_\w{16,}|glpat-[\w-]{16,}|xox[a-z]-[\w-]{10,}|nvapi-[\w-]{16,}"
+    r"|AKIA[A-Z0-9]{12,}|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*)"
+    r"|(?<=://)[^/\s@]+(?=@)"
 )
+"""Keys by the prefixes that their issuers give them, and what stands before the host in a URL."""
 HIDDEN = "***"
 
 
