@@ -125,21 +125,7 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(command=command)
         return added
 
-    starting = _run_options(verb("run", run.run, "start a workload or script and watch it"))
-    starting.add_argument("target", metavar="WORKLOAD|SCRIPT", help="a catalog name, or a path")
-    starting.add_argument(
-        "arguments", nargs=argparse.REMAINDER, metavar="...", help="the script's own arguments"
-    )
-    for name, command, text in (
-        ("attach", run.attach, "watch a running session, or look at one that has ended"),
-        ("replay", run.replay, "play a recorded session back"),
-    ):
-        watching = _session(verb(name, command, text))
-        _run_defaults(watching)
-        _interval(watching)
-        watching.set_defaults(no_tui=False)
-        if name == "attach":
-            watching.add_argument("--no-tui", action="store_true", help="a line a second")
+    _watching(verb)
     _json(_session(verb("show", sessions.show, "print a session's summary")))
     stopping = _session(verb("stop", sessions.stop, "stop a running session"))
     how = stopping.add_mutually_exclusive_group()
@@ -156,6 +142,27 @@ def _parser() -> argparse.ArgumentParser:
     removing.add_argument("session", nargs="*", metavar="SESSION", help="id, or start of one")
     removing.add_argument("--older-than", metavar="AGE", help="such as 12h, 30d")
     return parser
+
+
+def _watching(verb: Callable[..., _Parser]) -> None:
+    """The commands that end in a screen, or in a line a second."""
+    from torchtop.commands import run
+
+    starting = _run_options(verb("run", run.run, "start a workload or script and watch it"))
+    starting.add_argument("target", metavar="WORKLOAD|SCRIPT", help="a catalog name, or a path")
+    starting.add_argument(
+        "arguments", nargs=argparse.REMAINDER, metavar="...", help="the script's own arguments"
+    )
+    for name, command, text in (
+        ("attach", run.attach, "watch a running session, or look at one that has ended"),
+        ("replay", run.replay, "play a recorded session back"),
+    ):
+        watching = _session(verb(name, command, text))
+        _run_defaults(watching)
+        _interval(watching)
+        watching.set_defaults(no_tui=False)
+        if name == "attach":
+            watching.add_argument("--no-tui", action="store_true", help="a line a second")
 
 
 def _session(parser: _Parser) -> _Parser:

@@ -28,7 +28,7 @@ _GPU_TIMEOUT_S = 8.0
 
 
 def examine(python: str | None = None) -> list[Finding]:
-    """Look at this machine, in at most about ten seconds. Never raises.
+    """Look at this machine, in seconds, half a minute from a cold disk. Never raises.
 
     Args:
         python: the interpreter that is to train; by default the one that runs torchtop.

@@ -16,8 +16,8 @@ from torchtop.launch.findings import Finding
 if TYPE_CHECKING:
     from torchtop.devices.facts import GpuInventory
 
-_TIMEOUT_S = 9.0
-"""Own choice. Importing torch takes 1 to 4 s from a warm disk."""
+_TIMEOUT_S = 30.0
+"""Own choice. Importing torch takes 1 to 4 s from a warm disk, and over 9 s from a cold one."""
 
 _OLDEST_TORCH = (2, 1)
 """The oldest that the extra `train` installs."""
