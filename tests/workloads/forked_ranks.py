@@ -56,6 +56,7 @@ def rank_main(module: str, argv: list[str], output: Path) -> None:
     os.dup2(file, 2)
     runtime = sys.modules["_torchtop_runtime"] = Runtime()
     sys.argv = [module, *argv]
+    torch.seed()  # so that two runs are equal only if the script makes them so
     status: Any = 0
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
