@@ -1,0 +1,59 @@
+"""``make bench``: what torchtop itself costs, each figure beside its limit.
+
+``make bench ARGS="viewer sampler"`` picks some. Machines are noisy: a figure over its limit is
+marked, and only ratios of alternating runs are worth comparing between machines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+LIMITS = {
+    "viewer": {"first_frame_ratio": 2.5, "bytes_per_s": 8192.0, "cpu_percent": 3.0},
+    "sampler": {"cpu_percent": 1.0},
+}
+
+
+def measure(name: str) -> dict[str, float]:
+    """Run one script of this folder; it prints one line of JSON."""
+    path = os.pathsep.join(str(ROOT / part) for part in ("tui", "workloads", "tests"))
+    done = subprocess.run(
+        [sys.executable, str(HERE / f"{name}.py")],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def main() -> int:
+    """Measure all, or what was named; status 1 where something could not be measured."""
+    names = sys.argv[1:] or list(LIMITS)
+    for name in names:
+        if name not in LIMITS:
+            print(f"bench: there is no {name}; there are {', '.join(LIMITS)}", file=sys.stderr)
+            return 2
+        print(f"{name}: measuring", file=sys.stderr, flush=True)
+        try:
+            figures = measure(name)
+        except subprocess.CalledProcessError as error:
+            print(f"bench: {name} failed with status {error.returncode}", file=sys.stderr)
+            return 1
+        for key, value in figures.items():
+            limit = LIMITS[name].get(key)
+            told = "" if limit is None else f"  at most {limit:g}"
+            mark = "  OVER" if limit is not None and value > limit else ""
+            print(f"{name:8} {key:20} {value:>12,.3f}{told}{mark}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
