@@ -55,6 +55,9 @@ class RankFold:
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
     beat: dict[str, Any] = field(default_factory=dict)
+    probe: dict[str, Any] = field(default_factory=dict)
+    disabled: str | None = None
+    """Why the probe took itself out, where it could say so in rank.py's file only."""
     process_header: dict[str, Any] = field(default_factory=dict)
     process_source: str = ""
     exit_code: int | None = None
@@ -64,20 +67,23 @@ class RankFold:
         """Take in one record of rank.py's file `source`."""
         if record["kind"] == "header" and _is_newer(record, self.process_header):
             self.process_source, self.process_header = source, record
-            self.exit_code = self.exception = None
+            self.exit_code = self.exception = self.disabled = None
         elif source != self.process_source:
             return  # of an attempt before the last
         elif record["kind"] == "exception":
             self.exception = record
         elif record["kind"] == "exit":
             self.exit_code = record.get("code")
+        elif record["kind"] == "probe":
+            self.disabled = record.get("disabled")
 
     def apply(self, source: str, record: Record) -> None:
         """Take in one record of the probe's file `source`."""
         kind, subject = record["kind"], str(record.get("subject", ""))
         if kind == "header" and _is_newer(record, self.header):
             self.source, self.header = source, record
-            self.loaders, self.facts, self.memory, self.beat = {}, {}, {}, {}
+            self.loaders, self.facts = {}, {}
+            self.memory, self.beat, self.probe = {}, {}, {}
         elif source != self.source:
             return
         elif kind == "facts" and subject == "loader":
@@ -88,6 +94,8 @@ class RankFold:
             self.memory = record
         elif kind == "beat":
             self.beat = record
+        elif kind == "probe":
+            self.probe = record
 
 
 def _is_newer(header: Mapping[str, Any], held: Mapping[str, Any]) -> bool:

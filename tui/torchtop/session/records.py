@@ -19,6 +19,8 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
     ``torch``      version: the script has imported torch and the probe is armed
     ``exception``  type, message, traceback (text), mono_ns of the raise as rank.py saw it
     ``exit``       code (int; SystemExit code, 1 after an exception)
+    ``probe``      disabled: why the probe took itself out. Here because it may have come to no
+                   file of its own
 
 ``ranks/<rank>-<attempt>-<pid>.jsonl`` (the probe; opened at the first backward)
     header: rank, local_rank, world_size, attempt, python, torch, cuda (null on CPU), nccl (null),

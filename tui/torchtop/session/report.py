@@ -6,12 +6,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>|#~])")
+_MARKUP = re.compile(
+    r"([\\`*_{}\[\]<>|#~!&$@]"  # CommonMark, HTML and its entities, formulas, mentions
+    r"|:(?=//)|(?<=www)\."  # addresses become links by themselves
+    r"|(?<=^)[-+=]|(?<=^\d)[.)]|(?<=^\d\d)[.)])"  # at the start: lists and headings
+)
 
 
 def escape(text: object) -> str:
     """Any text as one line of plain Markdown: nothing in it is markup or a control character."""
-    flat = "".join(c if c.isprintable() else " " for c in str(text))
+    flat = "".join(c if c.isprintable() else " " for c in str(text)).strip()
     return _MARKUP.sub(r"\\\1", flat)
 
 
@@ -59,7 +63,8 @@ def _verdict(summary: Mapping[str, Any]) -> list[str]:
 
 def _numbers(summary: Mapping[str, Any]) -> list[str]:
     step, speed = summary["step_ms"], summary["throughput"]
-    rows = [("steps", f"{summary['steps']} ({summary['warmup_steps']} of them warm-up)")]
+    warmup = summary["warmup_steps"]
+    rows = [("steps", _number(summary["steps"]) + (f" ({warmup} warm-up)" if warmup else ""))]
     rows += [(f"step, {name}", _number(step[name], "ms")) for name in ("mean", "p50", "p95", "p99")]
     rows += [("samples/s", _number(speed["samples_per_s"]))]
     if speed["tokens_per_s"]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from torchtop.session import redact
+from torchtop.session.folds import RankFold
 from torchtop.session.paths import SessionPaths, describe, liveness, write_json
 from torchtop.session.records import PHASES, SCHEMA, Record, bucket_microseconds
 from torchtop.session.report import render_markdown
@@ -39,14 +40,14 @@ def build_summary(paths: SessionPaths) -> dict[str, Any]:
     Durations in ``_ms`` and ``_s``; shares 0..1; null where something was not measured.
     """
     meta = describe(paths)
-    events = [record for node in paths.nodes() for record in Tail(node.events).poll()]
+    nodes = [Tail(node.events).poll() for node in paths.nodes()]
+    events = [record for node in nodes for record in node]
     ranks = _read_ranks(paths)
     history = Tail(paths.history).poll()
     minutes = [record for record in history if record["kind"] == "minute"]
     total = _sum_minutes(minutes)
-    script = {k: v for r in ranks for k, v in r["script"].items()}
-    probe = [r["probe"] for r in ranks if r["probe"]]
-    first = ranks[0]["header"] if ranks else {}
+    script = {k: v for rank in ranks for k, v in rank.facts.get("script", {}).items()}
+    first = ranks[0].header if ranks else {}
     return {
         "schema": SCHEMA,
         "id": paths.id,
@@ -57,7 +58,7 @@ def build_summary(paths: SessionPaths) -> dict[str, Any]:
         "synthetic_data": bool(script.get("synthetic_data", False)),
         "status": _status(paths, events),
         "started_at": meta.get("started_at"),
-        "wall_s": _wall_s(events),
+        "wall_s": _wall_s(nodes),
         "exit": _exit(events),
         "world_size": first.get("world_size") or meta.get("nproc"),
         "nodes": len(paths.nodes()),
@@ -68,11 +69,7 @@ def build_summary(paths: SessionPaths) -> dict[str, Any]:
         "phases": _shares(total["phases_us"], total["recorded"]),
         "ranks": _ranks(ranks, total["ranks"]),
         **_verdicts(minutes),
-        "probe": {
-            "cost_share": _most(p.get("cost_share") for p in probe),
-            "dropped": sum(p.get("dropped") or 0 for p in probe),
-            "disabled": next((p["disabled"] for p in probe if p.get("disabled")), None),
-        },
+        "probe": _probe(ranks),
         "loss": _loss(minutes),
     }
 
@@ -94,11 +91,10 @@ def status_of(cause: Any) -> str:
     return "stopped" if cause == "stopped" else "failed"
 
 
-def _wall_s(events: list[Record]) -> float | None:
-    if not events:
-        return None
-    elapsed: int = events[-1]["mono_ns"] - events[0]["mono_ns"]
-    return round(elapsed / 1e9, 3)
+def _wall_s(nodes: list[list[Record]]) -> float | None:
+    """The longest that a node took part; clocks of different nodes are not compared."""
+    longest = _most(node[-1]["mono_ns"] - node[0]["mono_ns"] for node in nodes if node)
+    return None if longest is None else round(longest / 1e9, 3)
 
 
 def _exit(events: list[Record]) -> dict[str, Any]:
@@ -114,25 +110,29 @@ def _versions(meta: Mapping[str, Any], rank: Mapping[str, Any]) -> dict[str, Any
     return {name: known.get(name) for name in names}
 
 
-def _read_ranks(paths: SessionPaths) -> list[dict[str, Any]]:
-    """What each rank's newest file says of it, by rank."""
-    found: dict[int, dict[str, Any]] = {}
-    files = [f for f in paths.ranks.glob("*.jsonl") if not f.name.endswith(".process.jsonl")]
-    for file in sorted(files, key=lambda f: f.stat().st_mtime):
-        entry: dict[str, Any] = {"loaders": {}, "script": {}, "memory": {}, "probe": {}}
-        for record in _both_ends(file):
-            kind, subject = record["kind"], record.get("subject")
-            if kind == "header":
-                entry["header"] = record
-            elif kind == "facts" and subject == "loader":
-                entry["loaders"][record.get("loader", 0)] = record
-            elif kind == "facts" and subject == "script":
-                entry["script"].update(_fields(record, {"subject"}))
-            elif kind in ("memory", "probe"):
-                entry[kind] = record
-        if isinstance(entry.get("header", {}).get("rank"), int):
-            found[entry["header"]["rank"]] = entry
-    return [found[rank] for rank in sorted(found)]
+def _read_ranks(paths: SessionPaths) -> list[RankFold]:
+    """What each rank's last attempt says of it, by rank; ranks that never trained are left out."""
+    found: dict[int, RankFold] = {}
+    for file in sorted(paths.ranks.glob("*.jsonl")):
+        records = _both_ends(file)
+        number = records[0].get("rank") if records else None
+        if not isinstance(number, int):
+            continue
+        rank = found.setdefault(number, RankFold())
+        process = file.name.endswith(".process.jsonl")
+        for record in records:
+            (rank.apply_process if process else rank.apply)(file.name, record)
+    return [found[number] for number in sorted(found) if found[number].header]
+
+
+def _probe(ranks: list[RankFold]) -> dict[str, Any]:
+    told = [rank.probe for rank in ranks if rank.probe]
+    reasons = [rank.probe.get("disabled") or rank.disabled for rank in ranks]
+    return {
+        "cost_share": _most(record.get("cost_share") for record in told),
+        "dropped": sum(record.get("dropped") or 0 for record in told) if told else None,
+        "disabled": next((reason for reason in reasons if reason), None),
+    }
 
 
 def _both_ends(file: Path) -> list[Record]:
@@ -150,13 +150,12 @@ def _fields(record: Mapping[str, Any], drop: set[str]) -> dict[str, Any]:
 
 def _sum_minutes(minutes: list[Record]) -> dict[str, Any]:
     """All minutes in one: sums of sums, and the merged histogram and ranks."""
-    total: dict[str, Any] = dict.fromkeys(_MINUTE_SUMS, 0)
-    total.update(to_step=0, phases_us={}, latency={}, step_us_max=None, ranks={})
+    total: dict[str, Any] = dict.fromkeys(_MINUTE_SUMS)
+    total.update(to_step=None, phases_us={}, latency={}, step_us_max=None, ranks={})
     for minute in minutes:
-        total["to_step"] = max(total["to_step"], minute.get("to_step") or 0)
-        for name in _MINUTE_SUMS:
-            total[name] += minute.get(name) or 0
-        total["step_us_max"] = _most([total["step_us_max"], minute.get("step_us_max")])
+        _add(total, {name: minute.get(name) for name in _MINUTE_SUMS})
+        for name in ("to_step", "step_us_max"):
+            total[name] = _most([total[name], minute.get(name)])
         _add(total["phases_us"], minute.get("phases_us") or {})
         _add(total["latency"], minute.get("latency") or {})
         for rank in minute.get("ranks") or ():
@@ -168,24 +167,26 @@ def _sum_minutes(minutes: list[Record]) -> dict[str, Any]:
 
 
 def _add(into: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Add up what is known: what never was stays absent or None, and does not become 0."""
     for key, value in values.items():
-        into[key] = (into.get(key) or 0) + (value or 0)
+        if value is not None:
+            into[key] = (into.get(key) or 0) + value
 
 
 def _steps(total: Mapping[str, Any]) -> dict[str, Any]:
     steps, step_us = total["steps"], total["step_us"]
-    seconds = step_us / 1e6
 
     def rate(count: Any) -> float | None:
-        return round(count / seconds, 3) if seconds and count else None
+        return round(count * 1e6 / step_us, 3) if step_us and count else None
 
     # The first step began before the probe could see it: it is counted, and measured by nobody.
-    done = max(total["to_step"], steps + total["warmup_steps"])
+    counted = [total["to_step"], *([] if steps is None else [steps + (total["warmup_steps"] or 0)])]
+    done = _most(counted)
     return {
         "steps": done,
-        "warmup_steps": done - steps,
+        "warmup_steps": None if done is None else done - (steps or 0),
         "step_ms": {
-            "mean": round(step_us / steps / 1e3, 3) if steps else None,
+            "mean": _ms(step_us, steps),
             **{f"p{q}": _percentile(total["latency"], q / 100) for q in (50, 95, 99)},
             "max": _ms(total["step_us_max"], 1),
         },
@@ -208,40 +209,40 @@ def _percentile(latency: Mapping[str, int], fraction: float) -> float | None:
     return None
 
 
-def _shares(phases_us: Mapping[str, float], recorded: int) -> dict[str, Any]:
-    whole = sum(phases_us.get(phase) or 0 for phase in PHASES)
+def _shares(phases_us: Mapping[str, float], recorded: int | None) -> dict[str, Any]:
+    whole = sum(phases_us.get(phase, 0) for phase in PHASES)
     return {
         phase: {
-            "ms": _ms(phases_us.get(phase) or 0, recorded),
-            "share": round((phases_us.get(phase) or 0) / whole, 4) if whole else None,
+            "ms": _ms(phases_us.get(phase), recorded),
+            "share": round(phases_us[phase] / whole, 4) if whole and phase in phases_us else None,
         }
         for phase in PHASES
     }
 
 
-def _ms(microseconds: float | None, count: int) -> float | None:
+def _ms(microseconds: float | None, count: int | None) -> float | None:
     return round(microseconds / count / 1e3, 3) if microseconds is not None and count else None
 
 
-def _ranks(ranks: list[dict[str, Any]], sums: Mapping[int, Any]) -> list[dict[str, Any]]:
+def _ranks(ranks: list[RankFold], sums: Mapping[int, Any]) -> list[dict[str, Any]]:
     rows = []
-    for entry in ranks:
-        header = entry["header"]
-        total = sums.get(header["rank"], {"phases_us": {}})
-        recorded = total.get("recorded") or 0
-        train = [f for f in entry["loaders"].values() if f.get("train", True)]
+    for rank in ranks:
+        total = sums.get(rank.header["rank"], {"phases_us": {}})
+        recorded = total.get("recorded")
+        whole = sum(total["phases_us"].values()) if total["phases_us"] else None
+        train = [loader for loader in rank.loaders.values() if loader.get("train", True)]
         drop = {"subject", "worker_pids", "loader", "train"}
         rows.append(
             {
-                "rank": header["rank"],
-                "host": header.get("host"),
-                "gpu_uuid": (header.get("device") or {}).get("uuid"),
+                "rank": rank.header["rank"],
+                "host": rank.header.get("host"),
+                "gpu_uuid": (rank.header.get("device") or {}).get("uuid"),
                 "phases": _shares(total["phases_us"], recorded),
-                "step_ms": _ms(sum(total["phases_us"].values()), recorded),
+                "step_ms": _ms(whole, recorded),
                 "host_step_ms": _ms(total.get("host_us"), recorded),
-                "lag_ms": _ms(total.get("lag_us"), total.get("lag_steps") or 0),
+                "lag_ms": _ms(total.get("lag_us"), total.get("lag_steps")),
                 "wait_ms": _ms(total.get("wait_us"), recorded),
-                "memory_peak_bytes": entry["memory"].get("peak_bytes"),
+                "memory_peak_bytes": rank.memory.get("peak_bytes"),
                 "loader": _fields(train[0], drop) if train else None,
             }
         )
@@ -262,25 +263,31 @@ def _gpus(paths: SessionPaths, minutes: list[Record]) -> list[dict[str, Any]]:
                         names = ("samples", "util_percent", "sm_active", "sm_active_samples")
                         _add(sums, {n: gpu.get(n) for n in (*names, "power_w")})
                         peak = _most([peak, gpu.get("memory_peak_bytes")])
-            count, active = sums.get("samples") or 0, sums.get("sm_active_samples") or 0
+            count, active = sums.get("samples"), sums.get("sm_active_samples")
             rows.append(
                 {
                     **{key: fact.get(key) for key in ("index", "uuid", "name")},
-                    "util_mean": round(sums["util_percent"] / count, 2) if count else None,
-                    "sm_active_mean": round(sums["sm_active"] / active, 4) if active else None,
+                    "util_mean": _mean(sums.get("util_percent"), count, 2),
+                    "sm_active_mean": _mean(sums.get("sm_active"), active, 4),
                     "memory_peak_bytes": peak,
-                    "power_mean_w": round(sums["power_w"] / count, 1) if count else None,
+                    "power_mean_w": _mean(sums.get("power_w"), count, 1),
                     "energy_j": _energy(records, position),
                 }
             )
     return rows
 
 
+def _mean(total: float | None, count: int | None, digits: int) -> float | None:
+    return round(total / count, digits) if total is not None and count else None
+
+
 def _energy(records: list[Record], position: int) -> float | None:
     """Joules between the first and the last reading of a GPU's counter."""
     columns = [(r.get("gpus") or {}).get("energy_j") for r in records if r["kind"] == "tick"]
     read = [c[position] for c in columns if c and len(c) > position and c[position] is not None]
-    return round(read[-1] - read[0], 1) if len(read) > 1 else None
+    if len(read) < 2 or read[-1] < read[0]:
+        return None  # read once, or counted anew from a reset
+    return round(float(read[-1] - read[0]), 1)
 
 
 def _verdicts(minutes: list[Record]) -> dict[str, Any]:
