@@ -186,7 +186,7 @@ def test_a_straggler_without_lag_is_undecided() -> None:
     out = play(nulled(stream, "lag_backward_us", 1))
 
     assert out.verdict["kind"] == "UNDECIDED"
-    assert "rank 1" in out.verdict["headline"]
+    assert "Rank 1" in out.verdict["headline"]
 
 
 def test_a_lag_that_is_too_uncertain_is_no_evidence() -> None:
@@ -355,7 +355,7 @@ def test_a_run_that_stands_still_is_told_and_a_run_that_ended_is_not(stream: Str
     after = ended.analyser.analyse(end_ns + 60 * 10**9)
 
     assert alive.verdict["kind"] == "UNDECIDED"
-    assert "no rank has moved for 5" in alive.verdict["headline"]
+    assert "No rank has moved for 5" in alive.verdict["headline"]
     assert any("rank 0 was last seen in exposed comm" in e for e in alive.verdict["evidence"])
     assert after["verdict"]["kind"] == "COMPUTE-BOUND"
 

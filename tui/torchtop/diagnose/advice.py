@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,8 +13,6 @@ from .thresholds import Thresholds
 from .window import Window
 
 _MOST = 3
-_MORE_WORKERS = 2
-"""How far to go in one step: twice the workers at most, then look again."""
 _FIRST_WORKERS = 4
 """Where to begin from none: what PyTorch's own examples use."""
 
@@ -42,9 +41,9 @@ def _data(
 
 def _loader(rank: int, window: Window, facts: Facts, limits: Thresholds) -> list[str | None]:
     loader = facts.of(rank).loader
-    more = more_workers(facts, rank, limits)
+    more = more_workers(window, facts, rank, limits)
     found: list[str | None] = [more]
-    if more is None and loader:
+    if (more is None and loader) or window.share("data") > limits.data_dominates:
         found.append(
             "make each batch cheaper: decode once and cache, smaller files, "
             "or transforms on the GPU"
@@ -61,8 +60,12 @@ def _loader(rank: int, window: Window, facts: Facts, limits: Thresholds) -> list
     return found
 
 
-def more_workers(facts: Facts, rank: int, limits: Thresholds) -> str | None:
-    """A higher num_workers, where the host has the cores for it."""
+def more_workers(window: Window, facts: Facts, rank: int, limits: Thresholds) -> str | None:
+    """A higher num_workers, where the host has the cores for it.
+
+    As many as make a batch in the time that a step takes without its wait for data: what one
+    worker makes does not depend on how many there are, while cores are idle.
+    """
     loader, host = facts.of(rank).loader, facts.host_of(rank)
     count = loader.get("workers")
     if not isinstance(count, int) or not host.cores or not host.ranks:
@@ -71,7 +74,9 @@ def more_workers(facts: Facts, rank: int, limits: Thresholds) -> str | None:
         return None
     room = (host.cores - host.ranks) // host.ranks
     idle_each = (host.idle_cores or 0) // host.ranks
-    target = min(_MORE_WORKERS * count if count else _FIRST_WORKERS, room, count + idle_each)
+    working = max(1 - window.share("data"), 0.01)
+    wanted = math.ceil(count / working) if count else _FIRST_WORKERS
+    target = min(wanted, room, count + idle_each)
     if target <= count:
         return None
     idle = f"{host.idle_cores} of {host.cores} cores are idle"

@@ -227,12 +227,12 @@ class Analyser:
 
     def _missing(self) -> Verdict | None:
         if not self._ranks or self._world_size is None:
-            return undecided("Undecided: no rank has finished a backward pass yet")
+            return undecided("No rank has finished a backward pass yet")
         absent = [rank for rank in range(self._world_size) if rank not in self._ranks]
         if not absent:
             return None
         return undecided(
-            f"Undecided: nothing has been heard of {words.ranks(absent)} yet",
+            f"Nothing has been heard of {words.ranks(absent)} yet",
             f"{len(self._ranks)} of {self._world_size} ranks report",
         )
 
@@ -260,7 +260,7 @@ class Analyser:
         if len(ages) < len(self._ranks) or not ages or min(ages.values()) < limit_s:
             return None
         return undecided(
-            f"Undecided: no rank has moved for {min(ages.values()):.0f} s",
+            f"No rank has moved for {min(ages.values()):.0f} s",
             *(
                 f"rank {rank} was last seen in {self._ranks[rank].doing()}, {age:.0f} s ago"
                 for rank, age in sorted(ages.items(), key=lambda item: -item[1])[:4]

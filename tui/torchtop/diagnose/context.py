@@ -63,7 +63,7 @@ def _rank(state: RankState, node: NodeState | None, span: tuple[int, int]) -> Ra
         for beat in state.beats
         if beat.ready is not None and span[0] <= beat.mono_ns <= span[1]
     ]
-    percents = node.worker_percents(state.rank) if node is not None else []
+    percents = node.worker_percents(state.rank, *span) if node is not None else []
     return RankFacts(
         rank=state.rank,
         host=state.host,
@@ -88,7 +88,7 @@ def _gpu(state: RankState, node: NodeState | None, span: tuple[int, int]) -> dic
         "sm_clock_max_mhz": number(node.gpus[place].get("sm_clock_max_mhz")),
         "throttle": tuple(str(name) for name in throttle) if isinstance(throttle, list) else (),
         "gpu_index": integer(node.gpus[place].get("index")),
-        "strangers": node.strangers(place),
+        "strangers": node.strangers(place, *span),
     }
 
 

@@ -11,7 +11,9 @@ from typing import Any
 from .rows import integer, number
 
 _TICKS = 120
-"""Two minutes at one tick a second: longer than any window but that of very slow steps."""
+_LISTINGS = 24
+"""Two minutes, at a tick a second and a listing of processes every five: longer than any window
+but that of very slow steps."""
 
 
 @dataclass
@@ -20,7 +22,7 @@ class NodeState:
 
     header: dict[str, Any] = field(default_factory=dict)
     ticks: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_TICKS))
-    processes: dict[str, Any] = field(default_factory=dict)
+    listings: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_LISTINGS))
 
     def take(self, record: dict[str, Any]) -> None:
         """Keep a record of ``devices.jsonl``."""
@@ -30,7 +32,7 @@ class NodeState:
         elif kind == "tick":
             self.ticks.append(record)
         elif kind == "processes":
-            self.processes = record
+            self.listings.append(record)
 
     @property
     def host(self) -> str:
@@ -51,29 +53,42 @@ class NodeState:
 
     def between(self, from_ns: int, to_ns: int) -> list[dict[str, Any]]:
         """The ticks of a time span."""
-        return [t for t in self.ticks if from_ns <= (integer(t.get("mono_ns")) or 0) <= to_ns]
+        return [tick for tick in self.ticks if from_ns <= _at(tick) <= to_ns]
 
-    def worker_percents(self, rank: int) -> list[float]:
-        """CPU of each loader worker of a rank, at the last process listing."""
-        for entry in _dicts(self.processes.get("ranks")):
-            if integer(entry.get("rank")) == rank:
-                percents = (number(w.get("cpu_percent")) for w in _dicts(entry.get("workers")))
-                return [percent for percent in percents if percent is not None]
-        return []
+    def worker_percents(self, rank: int, from_ns: int, to_ns: int) -> list[float]:
+        """CPU of the loader workers of a rank, in each listing of a time span."""
+        found: list[float] = []
+        for listing in self.listings:
+            if from_ns <= _at(listing) <= to_ns:
+                for entry in _dicts(listing.get("ranks")):
+                    if integer(entry.get("rank")) == rank:
+                        told = (number(w.get("cpu_percent")) for w in _dicts(entry.get("workers")))
+                        found += [percent for percent in told if percent is not None]
+        return found
 
-    def strangers(self, place: int) -> int:
-        """Processes on a GPU that are no rank of this session; 0 where nothing is known."""
-        lists = self.processes.get("gpus")
+    def strangers(self, place: int, from_ns: int, to_ns: int) -> int:
+        """Processes on a GPU that belong to no rank of this session, at the last listing.
+
+        Returns:
+            0 also where nothing is known.
+        """
+        spanned = [e for e in self.listings if from_ns <= _at(e) <= to_ns]
+        listing = spanned[-1] if spanned else {}
+        lists = listing.get("gpus")
         if not isinstance(lists, list) or place >= len(lists):
             return 0
         ours: set[int | None] = set()
-        for entry in _dicts(self.processes.get("ranks")):
+        for entry in _dicts(listing.get("ranks")):
             ours.add(integer(entry.get("process_pid")))
             ours.update(integer(w.get("process_pid")) for w in _dicts(entry.get("workers")))
         pids = {integer(entry.get("process_pid")) for entry in _dicts(lists[place])}
         if not pids & ours:
             return 0  # pids of another namespace name nobody
         return len(pids - ours - {None})
+
+
+def _at(record: dict[str, Any]) -> int:
+    return integer(record.get("mono_ns")) or 0
 
 
 def gpu_value(tick: dict[str, Any], metric: str, place: int) -> Any:

@@ -105,6 +105,8 @@ class Thresholds:
     """Own choice: a host above this has no core to give to more workers."""
     optimizer_share: float = 0.10
     """Own choice: an optimizer worth advice; foreach=False took 29 % on H200."""
+    data_dominates: float = 0.50
+    """Own choice: above this, more workers alone are rarely enough."""
     short_epoch_batches: float = 200
     """Own choice: starting workers takes about a second, which epochs this short feel."""
     clock_below: float = 0.90

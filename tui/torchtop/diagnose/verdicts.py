@@ -159,7 +159,7 @@ def _unexplained(window: Window, limits: Thresholds) -> tuple[float, Verdict] | 
     phase = max(parts, key=lambda name: parts[name])
     who = "the slowest rank" if rank is None else f"rank {rank}"
     return share, undecided(
-        f"Undecided: {who} takes {words.percent(share)} of each step longer than the others, "
+        f"{words.capital(who)} takes {words.percent(share)} of each step longer than the others, "
         f"{words.doing(phase)}, by its GPU or by its host",
         "how far its GPU runs behind its host is not known well enough to tell which",
     )
@@ -176,14 +176,14 @@ def _contradiction(
     host = worst.data_host_us
     if host is not None and host < limits.host_wait_part * worst.phases_us["data"]:
         return undecided(
-            f"Undecided: rank {worst.rank} seems to wait for data, but its loader answers at once",
+            f"Rank {worst.rank} seems to wait for data, but its loader answers at once",
             stall,
             f"the host spends {words.ms(host)} a step in next()",
         )
     known = facts.of(worst.rank)
     if known.ready is not None and known.queue and known.ready >= limits.queue_full * known.queue:
         return undecided(
-            f"Undecided: rank {worst.rank} seems to wait for data, but batches are ready",
+            f"Rank {worst.rank} seems to wait for data, but batches are ready",
             stall,
             evidence.queue(facts, worst.rank),
         )
@@ -201,15 +201,13 @@ def _nothing_found(window: Window, facts: Facts, held: Held | None, limits: Thre
     if window.unknown:
         missing = ", ".join(sorted(window.unknown)).replace("_", " ")
         return undecided(
-            f"Undecided: nothing is above {words.percent(limits.note)}, "
-            f"but the probe cannot tell: {missing}",
+            f"Nothing is above {words.percent(limits.note)}, but the probe cannot tell: {missing}",
             where,
         )
     if compute < limits.compute_dominates:
-        rest = max(("pre_optimizer", "other"), key=lambda phase: phases[phase])
+        rest = max(set(phases) - {"forward", "backward", "optimizer"}, key=phases.__getitem__)
         return undecided(
-            f"Undecided: {words.percent(window.share(rest))} of each step passes "
-            f"{words.doing(rest)}",
+            f"{words.percent(window.share(rest))} of each step passes {words.doing(rest)}",
             where,
             f"{words.ms(phases[rest])} {words.doing(rest)}",
         )
@@ -242,7 +240,7 @@ def _not_gpu_bound(
     busy = evidence.utilization(facts, None)
     if lag is None:
         return undecided(
-            f"Undecided: nothing is above {words.percent(limits.note)}, but whether the GPUs or "
+            f"Nothing is above {words.percent(limits.note)}, but whether the GPUs or "
             "their hosts set the pace is not known",
             busy,
         )
@@ -251,7 +249,7 @@ def _not_gpu_bound(
         needed /= limits.lag_held_factor
     if lag < needed:
         return undecided(
-            f"Undecided: nothing is above {words.percent(limits.note)}, but the GPUs are hardly "
+            f"Nothing is above {words.percent(limits.note)}, but the GPUs are hardly "
             "behind their hosts",
             evidence.lag(window, who),
             busy,
@@ -259,7 +257,7 @@ def _not_gpu_bound(
     utils = [r.util_percent for r in facts.ranks if r.util_percent is not None]
     if utils and min(utils) < limits.util_idle_percent:
         return undecided(
-            "Undecided: the steps look compute-bound, but a GPU is idle half the time",
+            "The steps look compute-bound, but a GPU is idle half the time",
             busy,
             evidence.lag(window, who),
         )

@@ -28,13 +28,16 @@ def percent(share: float) -> str:
 
 
 def ms(microseconds: float) -> str:
-    """Microseconds as "31.2 ms"."""
-    return f"{microseconds / 1000:.1f} ms"
+    """Microseconds as "31.2 ms"; three digits at the most."""
+    value = microseconds / 1000
+    digits = 2 if value < 0.995 else 1 if value < 99.95 else 0
+    return f"{value:,.{digits}f} ms"
 
 
 def times(factor: float) -> str:
-    """A speed-up as "1.6x"."""
-    return f"{factor:.1f}x" if factor < 10 else f"{factor:.0f}x"
+    """A speed-up as "1.6x"; small ones are not rounded up to something."""
+    digits = 2 if factor < 1.1 else 1 if factor < 9.95 else 0
+    return f"{factor:.{digits}f}x"
 
 
 def doing(phase: str) -> str:
