@@ -37,7 +37,6 @@ def train(job: common.Job) -> None:
         common.fail("straggler: slow_phase=data needs workers=0: loader workers hide the pause", 2)
     slow_in = options.slow_phase if job.rank == slow_rank(job) else None
     pause = make_pause(job.device, options.delay_ms)
-    extra_work = make_work(job.device, options.delay_ms if slow_in in DEVICE_PHASES else 0.0)
 
     shape = (3, options.image_size, options.image_size)
     batches = common.random_batches(shape, job)
@@ -45,6 +44,7 @@ def train(job: common.Job) -> None:
 
     torch.backends.cudnn.benchmark = True  # the shapes never change: find the fastest kernels
     model = common.wrap(models.conv_stack(options.channels, options.depth), job)
+    extra_work = make_work(job.device, options.delay_ms if slow_in in DEVICE_PHASES else 0.0)
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9)
 
@@ -103,6 +103,8 @@ def make_work(device: torch.device, duration_ms: float) -> Callable[[], None]:
         device: where they run.
         duration_ms: how long they shall take; 0 makes none.
     """
+    if duration_ms == 0:
+        return lambda: None
     on_gpu = device.type == "cuda"
     size, kind = (4096, torch.bfloat16) if on_gpu else (192, torch.float32)
     matrix = torch.randn(size, size, device=device, dtype=kind)
@@ -119,8 +121,6 @@ def make_work(device: torch.device, duration_ms: float) -> Callable[[], None]:
             torch.cuda.synchronize(device)
         return time.perf_counter() - started
 
-    if duration_ms == 0:
-        return lambda: None
     seconds(100)  # until clocks and caches are warm
     each = min(seconds(20) for _ in range(10)) / 20  # the least disturbed of ten tries
     count = max(1, round(duration_ms / 1000 / each))
