@@ -105,7 +105,8 @@ BINDINGS = [
     _bind(
         "ctrl+p", "app.command_palette", "palette", "find a command by name", PROGRAM, shown=False
     ),
-    _bind("q,ctrl+c", "quit", "quit", "leave; with a live run asks what becomes of it", PROGRAM),
+    _bind("q", "quit", "quit", "leave; with a live run asks what becomes of it", PROGRAM),
+    _bind("ctrl+c", "quit", "quit", "the same", PROGRAM, shown=False),
 ]
 
 _DISPLAYS = {

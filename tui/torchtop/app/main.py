@@ -73,6 +73,10 @@ class TorchtopApp(App[int]):
         self.theme_changed_signal.subscribe(self, lambda _theme: self._repaint())
         if not self.is_headless:
             detach_on_signals(lambda: self._loop_call(self.detach))
+        self.begin()
+
+    def begin(self) -> None:
+        """Read the catalog, and follow the session or this machine."""
         self.operations.load()
         if self.session is not None:
             self.follow(self.session, self.replay)

@@ -93,7 +93,10 @@ def fit(row: Iterable[Span], cells: int, fill: str = "") -> Row:
         if not text:
             continue
         size = width(text)
-        if size > left:
+        if size > left and width(text.rstrip()) <= left:
+            size = left
+            piece = set_cell_size(text, left)
+        elif size > left:
             size = left
             piece = set_cell_size(text, left - 1) + "…" if left > 1 else set_cell_size(text, left)
         else:

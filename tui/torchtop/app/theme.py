@@ -97,6 +97,8 @@ class Palette:
         return style
 
     def _derive(self, name: str) -> Style:
+        if name.endswith(".on_peak"):
+            return self[name.removesuffix(".on_peak")]
         kind, _, rest = name.partition(".")
         if kind == "chip":
             return self[rest] + Style(reverse=True, bold=True)
@@ -111,7 +113,7 @@ def ansi_palette() -> Palette:
     return Palette({name: Style.parse(text or "none") for name, text in _ANSI.items()})
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=256)
 def _mix(one: str, two: str, share: float) -> str:
     """A colour between two, `share` of the way from the first."""
     a = [int(one[i : i + 2], 16) for i in (1, 3, 5)]
@@ -128,7 +130,8 @@ def theme_palette(theme: Theme) -> Palette:
     good, warn = theme.success or "#8fc77c", theme.warning or "#e0af68"
     bad = theme.error or "#f0718b"
     dim, faint = _mix(text, back, 0.3), _mix(text, back, 0.5)
-    rule, track = _mix(text, back, 0.8), _mix(text, back, 0.78)
+    rule, track = _mix(text, back, 0.8), _mix(text, back, 0.74)
+    chart, peak = _mix(accent, back, 0.42), _mix(text, back, 0.82)
     colours = {
         "": text,
         "dim": dim,
@@ -145,26 +148,27 @@ def theme_palette(theme: Theme) -> Palette:
         "warn": warn,
         "critical": f"bold {bad}",
         "unknown": second,
-        "bar": accent,
+        "bar": _mix(accent, back, 0.15),
         "bar.high": warn,
         "bar.full": bad,
-        "spark": accent,
-        "chart": accent,
-        "chart.peak": faint,
-        "chart.good": good,
+        "spark": _mix(accent, back, 0.25),
+        "chart": chart,
+        "chart.peak": peak,
+        "chart.good": _mix(good, back, 0.45),
     }
     styles = {name: Style.parse(f"{colour} on {back}") for name, colour in colours.items()}
     styles["focus"] = Style.parse(f"bold {back} on {accent}")
     styles["select"] = Style.parse(f"{text} on {_mix(accent, back, 0.7)}")
+    styles["chart.on_peak"] = Style.parse(f"{chart} on {peak}")
     surfaces = {
         "data": warn,
-        "forward": _mix(accent, text, 0.1),
-        "backward": _mix(second, back, 0.12),
+        "forward": accent,
+        "backward": second,
         "exposed_comm": bad,
         "pre_optimizer": _mix(good, accent, 0.5),
         "optimizer": good,
-        "other": _mix(text, back, 0.55),
+        "other": _mix(text, back, 0.5),
     }
     for name, colour in surfaces.items():
-        styles["phase." + name] = Style.parse(f"bold {back} on {colour}")
+        styles["phase." + name] = Style.parse(f"bold {back} on {_mix(colour, back, 0.16)}")
     return Palette(styles)

@@ -14,14 +14,9 @@ def meter(
     """A bar of `cells` filled to `share` (0..1); all track where it is unknown."""
     if cells <= 0:
         return []
-    eighths = round(max(0.0, min(1.0, share or 0.0)) * cells * 8)
-    whole, part = divmod(eighths, 8)
-    if glyphs.ascii:
-        whole, part = round(eighths / 8), 0
-    filled = glyphs.full * whole
-    if part:
-        filled += glyphs.parts[part]
-    return [(filled, style), (glyphs.track * (cells - whole - bool(part)), track)]
+    whole, half = divmod(round(max(0.0, min(1.0, share or 0.0)) * cells * 2), 2)
+    filled = glyphs.full * whole + glyphs.half * half
+    return [(filled, style), (glyphs.track * (cells - whole - half), track)]
 
 
 def largest_remainder(amounts: Sequence[float], cells: int) -> list[int]:

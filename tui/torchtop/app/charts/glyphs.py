@@ -11,20 +11,20 @@ class Glyphs:
 
     Attributes:
         columns: nine heights of a column, from empty to full.
-        full: a full cell of a bar.
-        parts: eight widths of a bar's last cell, from empty to seven eighths.
-        track: the empty part of a bar.
+        full: a full cell of a meter.
+        half: its last cell when half full.
+        track: the empty part of a meter.
         rule: a horizontal line.
         ascii: nothing but ASCII may be written.
     """
 
     columns: str
     full: str
-    parts: str
+    half: str
     track: str
     rule: str
     ascii: bool = False
 
 
-UNICODE = Glyphs(columns=" ▁▂▃▄▅▆▇█", full="█", parts=" ▏▎▍▌▋▊▉", track="─", rule="─")
-ASCII = Glyphs(columns=" ._-=+*##", full="#", parts="        ", track=".", rule="-", ascii=True)
+UNICODE = Glyphs(columns=" ▁▂▃▄▅▆▇█", full="━", half="╸", track="─", rule="─")
+ASCII = Glyphs(columns=" ._-=+*##", full="=", half="-", track=".", rule="-", ascii=True)

@@ -34,6 +34,8 @@ def buckets(values: Sequence[float], count: int, per_bucket: int, total: int) ->
     groups: dict[int, list[float]] = {}
     for offset, value in enumerate(values):
         groups.setdefault((first + offset) // per_bucket, []).append(value)
+    if len(groups) > 1 and len(groups[min(groups)]) < per_bucket:
+        del groups[min(groups)]  # begun before the first value: its mean would be of a few
     last = sorted(groups)[-count:]
     return [Bucket(sum(groups[k]) / len(groups[k]), max(groups[k])) for k in last]
 
@@ -68,7 +70,7 @@ def columns(
         high: the value of the top edge.
         glyphs: what to draw with.
         style: of the columns.
-        peak_style: of what reaches above them.
+        peak_style: of what reaches above them; ``<style>.on_peak`` is a column's edge before it.
     """
     shown = list(series[-cells:])
     grid: list[list[tuple[str, str]]] = [[(" ", "")] * (cells - len(shown)) for _ in range(rows)]
@@ -76,7 +78,8 @@ def columns(
         for row in range(rows):
             floor = (rows - 1 - row) / rows
             mean, peak = _levels(bucket, floor, rows, high, len(glyphs.columns) - 1)
-            drawn = (glyphs.columns[mean], style) if mean else (glyphs.columns[peak], peak_style)
+            edge = style if peak < len(glyphs.columns) - 1 or mean == peak else style + ".on_peak"
+            drawn = (glyphs.columns[mean], edge) if mean else (glyphs.columns[peak], peak_style)
             grid[row].append(drawn if mean or peak else (" ", ""))
     return [_merge(line) for line in grid]
 

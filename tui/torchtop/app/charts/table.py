@@ -53,10 +53,8 @@ def layout(columns: Sequence[Column], cells: int) -> list[tuple[Column, int]]:
 
 def header(placed: Iterable[tuple[Column, int]], cells: int) -> Row:
     """The headings."""
-    spans: list[Span] = []
-    for column, size in placed:
-        spans.append((pad(column.title, size, column.align) + " " * GAP, "faint"))
-    return fit(spans, cells)
+    titles = [pad(column.title, size, column.align) for column, size in placed]
+    return fit([((" " * GAP).join(titles), "faint")], cells)
 
 
 def record(
@@ -67,8 +65,9 @@ def record(
     for column, size in placed:
         value = values.get(column.key, ())
         free = size - row_width(value)
+        if spans:
+            spans.append((" " * GAP, ""))
         if free > 0 and column.align == ">":
             value = ((" " * free, ""), *value)
         spans.extend(fit(value, size))
-        spans.append((" " * GAP, ""))
     return fit(spans, cells)

@@ -12,6 +12,10 @@ WIDE = 150
 """From here on there is a third column."""
 
 
+_LOGS_LEAST = 6
+"""Rows below which the logs are not worth their place."""
+
+
 class Place(NamedTuple):
     """A rectangle of cells within the board."""
 
@@ -30,6 +34,7 @@ class Need:
         ranks: ranks of the session.
         idle: no session: the catalog takes the place of the training's panes.
         failed: the verdict's place tells the failure and takes more room.
+        stepped: there are steps to show; before that, the logs tell more.
         workloads: entries of the catalog.
     """
 
@@ -37,6 +42,7 @@ class Need:
     ranks: int = 1
     idle: bool = False
     failed: bool = False
+    stepped: bool = True
     workloads: int = 0
 
 
@@ -67,21 +73,27 @@ def _stacked(width: int, height: int, need: Need) -> dict[str, Place]:
     middle = 8 if height >= 20 else max(3, height // 3)
     gpus = _gpu_height(need, max(2, height - verdict - middle))
     spare = height - verdict - gpus - middle
-    if need.failed and spare > 0:
-        grow = min(10, spare)
-        verdict, spare = verdict + grow, spare - grow
-    elif spare >= 3 and height >= 28:
-        verdict, spare = verdict + 1, spare - 1
-    wanted = min(18, 9 + min(need.ranks, 8)) - middle
-    grow = max(0, min(wanted, spare if spare < 9 else spare - 6))
+    if need.failed:
+        verdict, spare = verdict + min(10, max(0, spare)), spare - min(10, max(0, spare))
+    for grown in ("verdict", "middle", "middle", "middle", "middle", "verdict"):
+        if spare > 0 and grown == "verdict":
+            verdict, spare = verdict + 1, spare - 1
+        elif spare > 0:
+            middle, spare = middle + 1, spare - 1
+    wanted = max(0, min(20, 10 + min(need.ranks, 8)) - middle)
+    grow = min(wanted, max(0, spare - _LOGS_LEAST))
     middle, spare = middle + grow, spare - grow
-    if spare < 5:
-        middle, spare = middle + spare, 0
+    if spare < _LOGS_LEAST:
+        middle, spare = middle + max(0, spare), 0
     places = {
         "verdict": Place(0, 0, width, verdict),
         "gpus": Place(0, verdict, width, gpus),
     }
     top = verdict + gpus
+    if not need.stepped:
+        places["logs"] = Place(0, top, width, middle)
+        places.update(_lower(width, top + middle, spare) if spare else {})
+        return places
     places.update(_middle(width, top, middle))
     if spare:
         places.update(_bottom(width, top + middle, spare))
@@ -89,9 +101,10 @@ def _stacked(width: int, height: int, need: Need) -> dict[str, Place]:
 
 
 def _middle(width: int, top: int, height: int) -> dict[str, Place]:
-    left = width * 57 // 100
+    """The step at the left, throughput above data at the right."""
+    left = width * 58 // 100
     right = width - left - GUTTER
-    data = min(6, max(3, height * 3 // 8))
+    data = max(2, min(6, height // 2))
     return {
         "step": Place(0, top, left, height),
         "throughput": Place(left + GUTTER, top, right, height - data),
@@ -110,7 +123,7 @@ def _bottom(width: int, top: int, height: int) -> dict[str, Place]:
             "host": Place(0, lower, half, 7),
             "events": Place(half + GUTTER, lower, width - half - GUTTER, 7),
         }
-    left = width * 57 // 100
+    left = width * 58 // 100
     right = width - left - GUTTER
     places = {"logs": Place(0, top, left, height)}
     if height >= 12:
@@ -121,31 +134,44 @@ def _bottom(width: int, top: int, height: int) -> dict[str, Place]:
     return places
 
 
+def _lower(width: int, top: int, height: int) -> dict[str, Place]:
+    """Host and events side by side."""
+    left = width * 58 // 100
+    return {
+        "events": Place(0, top, left, height),
+        "host": Place(left + GUTTER, top, width - left - GUTTER, height),
+    }
+
+
 def _wide(width: int, height: int, need: Need) -> dict[str, Place]:
-    """Two thirds for verdict, GPUs and step; one third for the host, throughput, data, events."""
+    """Verdict, GPUs, step and logs at the left; throughput, data, host and events at the right."""
     left = width * 62 // 100
     right = width - left - GUTTER
     x = left + GUTTER
     verdict = 7 + (min(8, max(0, height - 40)) if need.failed else 0)
-    gpus = _gpu_height(need, max(3, height - verdict - 10 - 6))
+    gpus = _gpu_height(need, max(3, height - verdict - 12 - _LOGS_LEAST))
     rest = height - verdict - gpus
-    step = min(max(10, rest * 6 // 10), 12 + min(need.ranks, 16))
+    step = min(max(12, rest * 6 // 10), 14 + min(need.ranks, 16))
+    if rest - step < _LOGS_LEAST:
+        step = rest
     logs = rest - step
-    if logs < 5:
-        step, logs = rest, 0
+    heights = {"throughput": max(9, height * 28 // 100), "data": 7, "host": 9}
+    heights["events"] = height - sum(heights.values())
+    if heights["events"] < 3:
+        heights["host"] += heights.pop("events")
     places = {
         "verdict": Place(0, 0, left, verdict),
         "gpus": Place(0, verdict, left, gpus),
         "step": Place(0, verdict + gpus, left, step),
-        "throughput": Place(x, 0, right, max(8, verdict + gpus - 8)),
     }
-    y = places["throughput"].height
-    for name, size in (("data", 7), ("host", max(7, min(11, (height - y - 7) // 2)))):
+    y = 0
+    for name, size in heights.items():
         places[name] = Place(x, y, right, size)
         y += size
+    if not need.stepped:
+        logs += places.pop("step").height
     if logs:
         places["logs"] = Place(0, height - logs, left, logs)
-    places["events"] = Place(x, y, right, height - y)
     return places
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 
 from torchtop.app.format import clock, duration, known, percent
 from torchtop.app.panes.parts import child, joined
@@ -79,19 +79,35 @@ def _marks(view: View, snapshot: Snapshot) -> list[Span]:
     return [("  ", ""), *spans, (" ", "")] if spans else []
 
 
-def footer(view: View, width: int, keys: Sequence[tuple[str, str]]) -> Row:
-    """What is being done, then the keys, as many as fit."""
+_LIVE_FIRST = ("help", "quit", "stop", "restart", "logs", "zoom", "workload", "save", "pause")
+_OF_A_SESSION = frozenset({"stop", "restart", "save", "options", "logs", "events"})
+_ENDED_FIRST = ("help", "quit", "workload", "pick", "start", "logs", "zoom", "save")
+_IDLE_FIRST = ("help", "quit", "workload", "pick", "zoom", "older session")
+
+
+def footer(view: View, width: int, keys: Mapping[str, str]) -> Row:
+    """What is being done, then the keys that matter most now, in a fixed order.
+
+    Args:
+        view: what is drawn.
+        width: cells.
+        keys: key by name of what it does.
+    """
     spans: list[Span] = [(" ", "")]
     if view.busy:
         spans += [(clean(view.busy, 200), "accent"), ("   ", "")]
-    return fit([*spans, *_keys(keys, width - row_width(spans))], width)
-
-
-def _keys(keys: Iterable[tuple[str, str]], cells: int) -> list[Span]:
-    spans: list[Span] = []
-    for key, name in keys:
-        pair: list[Span] = [(key, "key"), (" " + name, "dim"), ("  ", "")]
-        if row_width(spans) + row_width(pair) > cells + 2:
-            break
-        spans += pair
-    return spans
+    live = view.snapshot is not None and view.snapshot.live
+    first = _LIVE_FIRST if live else _IDLE_FIRST if view.idle else _ENDED_FIRST
+    useless = {"start"} if live else _OF_A_SESSION if view.idle else {"stop"}
+    keys = {name: key for name, key in keys.items() if name not in useless}
+    room = width - row_width(spans) + 1
+    chosen: set[str] = set()
+    for name in (*first, *keys):
+        cost = len(keys.get(name, "")) + len(name) + 3
+        if name in keys and name not in chosen and cost <= room:
+            chosen.add(name)
+            room -= cost
+    for name, key in keys.items():
+        if name in chosen:
+            spans += [(key, "key"), (f" {name}  ", "dim")]
+    return fit(spans, width)

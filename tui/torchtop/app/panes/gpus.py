@@ -14,6 +14,9 @@ from torchtop.app.text import Row, Span, clean, cut, fit
 from torchtop.app.view import STALE_AFTER_S, View
 from torchtop.session.state import Gpu, Snapshot
 
+_PAIRED_FROM = 68
+"""Cells from which on two GPUs fit into a row."""
+
 HOT_C = 85.0
 """Data-centre boards slow down from the upper eighties on."""
 
@@ -21,21 +24,21 @@ _COLUMNS = (
     Column("rank", "rank", 4),
     Column("gpu", "GPU", 3, ">"),
     Column("name", "", 10, rank=9, stretch=1, most=24),
-    Column("history", "SM active", 8, rank=6, stretch=4, most=64),
+    Column("history", "SM active", 9, rank=5, stretch=4, most=64),
     Column("sm", "SM", 4, ">", rank=1),
     Column("util", "util", 4, ">"),
     Column("tensor", "tens", 4, ">", rank=4),
     Column("dram", "dram", 4, ">", rank=8),
-    Column("bar", "memory", 6, rank=5, stretch=1, most=16),
+    Column("bar", "memory", 6, rank=7, stretch=1, most=16),
     Column("memory", "GiB", 8, ">", rank=1),
     Column("power", "W", 7, ">", rank=2),
     Column("temp", "°C", 3, ">", rank=2),
     Column("clock", "GHz", 4, ">", rank=3),
     Column("link", "NVLink", 6, ">", rank=8),
-    Column("note", "limits", 5, rank=3, stretch=2, most=28),
+    Column("note", "notes", 6, rank=3, stretch=2, most=28),
 )
 _PAIRED = (
-    Column("rank", "rank", 3),
+    Column("rank", "rank", 4),
     Column("gpu", "GPU", 3, ">"),
     Column("util", "util", 4, ">"),
     Column("sm", "SM", 4, ">", rank=1),
@@ -43,6 +46,20 @@ _PAIRED = (
     Column("watt", "W", 4, ">", rank=2),
     Column("temp", "°C", 3, ">", rank=3),
 )
+
+
+def titles(view: View, width: int, height: int) -> list[Span]:
+    """The column titles, for the pane's own heading where no row is left for them; else none."""
+    gpus = view.snapshot.gpus if view.snapshot else ()
+    if not gpus or height > len(gpus):
+        return []
+    if len(gpus) > height and width >= _PAIRED_FROM:
+        if height > -(-len(gpus) // 2):
+            return []
+        half = (width - GAP) // 2
+        placed = layout(_PAIRED, half)
+        return [*header(placed, half), (" " * GAP, ""), *header(placed, half)]
+    return list(header(layout(_columns(gpus), width), width))
 
 
 def aside(view: View, width: int) -> list[Span]:
@@ -67,7 +84,7 @@ def body(view: View, width: int, height: int) -> list[Row]:
     if not snapshot.gpus:
         return _none(view, snapshot, width, height)
     gpus = snapshot.gpus
-    if len(gpus) > height and width >= 2 * 34:
+    if len(gpus) > height and width >= _PAIRED_FROM:
         return _pairs(view, snapshot, width, height)
     placed = layout(_columns(gpus), width)
     rows = [header(placed, width)] if height > len(gpus) else []
@@ -141,7 +158,7 @@ def _cells(
         "temp": [(_round(temperature), "warn" if hot else text)],
         "clock": [(ghz(now.get("sm_clock_mhz")), text)],
         "link": [(_link(now), text)],
-        "note": _note(snapshot, gpu, stale),
+        "note": _note(snapshot, gpu, stale, sizes.get("note", 0)),
     }
 
 
@@ -157,24 +174,39 @@ def _history(view: View, gpu: Gpu, cells: int) -> list[Span]:
     return [(spark(gpu.series.get("util_percent", ()), cells, view.glyphs, high=100.0), "spark")]
 
 
-def _note(snapshot: Snapshot, gpu: Gpu, stale: bool) -> list[Span]:
+_SHORT_REASONS = (
+    ("thermal", "heat"),
+    ("power_brake", "brake"),
+    ("power", "power"),
+    ("slowdown", "hw slow"),
+    ("sync", "sync"),
+)
+"""A word in NVML's name of a clock event reason, and what is shown where space is short."""
+
+
+def _note(snapshot: Snapshot, gpu: Gpu, stale: bool, cells: int) -> list[Span]:
     """What is out of the ordinary: old data, throttling, processes of others."""
     if stale:
         return [(f"{gpu.age_s:.0f} s old", "warn") if gpu.age_s < 1e6 else ("no data", "warn")]
     reasons = gpu.now.get("throttle")
-    spans: list[Span] = []
+    told: list[str] = []
     if isinstance(reasons, list) and reasons:
-        told = ",".join(clean(reason, 30).replace("_", " ") for reason in reasons)
-        spans.append((told, "warn"))
+        names = [clean(reason, 30) for reason in reasons]
+        long = ", ".join(name.replace("_", " ") for name in names)
+        told.append(long if len(long) <= cells else ",".join(map(_short_reason, names)))
     ours = own_pids(snapshot)
     others = [p for p in gpu.processes if p.get("process_pid") not in ours]
     if others and snapshot.status != "idle":
-        used = sum(known(p.get("used_bytes")) or 0 for p in others)
-        told = f"+{len(others)} other {short_size(used)}"
-        spans += [("  ", ""), (told, "warn")] if spans else [(told, "warn")]
+        used = short_size(sum(known(p.get("used_bytes")) or 0 for p in others))
+        long = f"{len(others)} other: {used}"
+        told.append(long if len(long) <= cells else f"+{used}")
     elif others:
-        spans.append((clean(others[0].get("name") or "process", 40), "dim"))
-    return spans or [(NA if reasons is None else "none", "faint")]
+        return [(clean(others[0].get("name") or "process", 40), "dim")]
+    return [("  ".join(told), "warn")] if told else [(NA if reasons is None else "none", "faint")]
+
+
+def _short_reason(name: str) -> str:
+    return next((short for word, short in _SHORT_REASONS if word in name), name)
 
 
 def own_pids(snapshot: Snapshot) -> set[int]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from torchtop.app.panes.parts import heading
-from torchtop.app.text import Row, Span, asciify, fit
+from torchtop.app.panes.parts import heading, titled
+from torchtop.app.text import Row, Span, asciify, fit, width
 from torchtop.app.view import View
 
 if TYPE_CHECKING:
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 Body = Callable[[View, int, int], list[Row]]
 Aside = Callable[[View, int], list[Span]]
+Titles = Callable[[View, int, int], list[Span]]
+
+
+_NEAR = 10
+"""Cells: about the bytes of a cursor movement."""
 
 
 class Rows(Widget):
@@ -48,10 +53,10 @@ class Rows(Widget):
 
     def redraw(self) -> None:
         """Compute the rows and repaint the cells that differ."""
-        width, height = self.size
-        if width <= 0 or height <= 0:
+        cells, height = self.size
+        if cells <= 0 or height <= 0:
             return
-        rows = self._sized(width, height)
+        rows = self._sized(cells, height)
         before, self._rows = self._rows, rows
         if len(before) != height:
             self.refresh()
@@ -60,7 +65,7 @@ class Rows(Widget):
             Region(first, y, last - first, 1)
             for y, (old, new) in enumerate(zip(before, rows, strict=True))
             if old != new
-            for first, last in [changed(old, new)]
+            for first, last in changed(old, new)
         ]
         if regions:
             self.refresh(*regions)
@@ -70,9 +75,9 @@ class Rows(Widget):
         self._rows = []
         self.redraw()
 
-    def _sized(self, width: int, height: int) -> list[Row]:
-        rows = [fit(row, width) for row in self.compute(width, height)[:height]]
-        rows += [fit([], width)] * (height - len(rows))
+    def _sized(self, cells: int, height: int) -> list[Row]:
+        rows = [fit(row, cells) for row in self.compute(cells, height)[:height]]
+        rows += [fit([], cells)] * (height - len(rows))
         if self.view.glyphs.ascii:
             rows = [tuple((asciify(text), style) for text, style in row) for row in rows]
         return rows
@@ -101,21 +106,25 @@ class Pane(Rows):
         title: what stands on its rule.
         body: its rows.
         aside: what stands at the right of its rule.
+        titles: column titles that take the rule's place when the body has no row for them.
     """
 
-    CLEAR: ClassVar[tuple[str, ...]] = ()
-
-    def __init__(self, name: str, title: str, body: Body, aside: Aside) -> None:
+    def __init__(
+        self, name: str, title: str, body: Body, aside: Aside, titles: Titles | None = None
+    ) -> None:
         super().__init__(id=name, can_focus=True)
         self.title = title
-        self._body, self._aside = body, aside
+        self._body, self._aside, self._titles = body, aside, titles
 
     def compute(self, width: int, height: int) -> list[Row]:
         """The heading, then the body within a margin of one cell."""
         inner = max(1, width - 2)
-        head = heading(
-            self.title, self._aside(self.view, inner), width, self.view.glyphs, self.has_focus
-        )
+        titles = self._titles(self.view, inner, height - 1) if self._titles else []
+        if titles:
+            head = titled(self.title, titles, width, self.view.glyphs, self.has_focus)
+        else:
+            aside = self._aside(self.view, inner)
+            head = heading(self.title, aside, width, self.view.glyphs, self.has_focus)
         rows = self._body(self.view, inner, height - 1) if height > 1 else []
         return [head, *(((" ", ""), *row, (" ", "")) for row in rows)]
 
@@ -128,24 +137,30 @@ class Pane(Rows):
         self.redraw()
 
 
-def changed(old: Sequence[Span], new: Sequence[Span]) -> tuple[int, int]:
-    """The first cell that differs and the one after the last, of two rows of one width.
+def changed(old: Sequence[Span], new: Sequence[Span]) -> list[tuple[int, int]]:
+    """Runs of cells (first, one after the last) in which two rows of one width differ.
 
-    Rows with wide characters are compared by character and given as a whole where in doubt.
+    Runs that lie close together are one: a new place costs as many bytes as a few cells. Rows with
+    wide characters are given as a whole.
     """
     a, b = _cells(old), _cells(new)
     if a is None or b is None or len(a) != len(b):
-        return 0, max(len(a or ()), len(b or ()), sum(len(t) * 2 for t, _ in new))
-    first = next((i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y), len(a))
-    last = next((i for i in range(len(a), first, -1) if a[i - 1] != b[i - 1]), first)
-    return first, max(last, first + 1)
+        return [(0, sum(width(text) for text, _ in new))]
+    runs: list[tuple[int, int]] = []
+    for x, (before, after) in enumerate(zip(a, b, strict=True)):
+        if before != after:
+            if runs and x - runs[-1][1] < _NEAR:
+                runs[-1] = (runs[-1][0], x + 1)
+            else:
+                runs.append((x, x + 1))
+    return runs
 
 
 def _cells(row: Sequence[Span]) -> list[tuple[str, str]] | None:
     """A row by cell, or None where characters and cells are not one to one."""
     cells: list[tuple[str, str]] = []
     for text, style in row:
-        if not text.isascii() and any(ord(c) > 0x2FFF or 0x300 <= ord(c) < 0x370 for c in text):
+        if width(text) != len(text):
             return None
         cells.extend((char, style) for char in text)
     return cells

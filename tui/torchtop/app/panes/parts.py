@@ -8,7 +8,7 @@ from typing import Any
 from torchtop.app.charts.bar import meter
 from torchtop.app.charts.glyphs import Glyphs
 from torchtop.app.format import known
-from torchtop.app.text import Row, Span, fit, row_width
+from torchtop.app.text import Row, Span, fit, plain, row_width
 from torchtop.session.records import PHASES
 
 PHASE_LETTERS = dict(zip(PHASES, "DFBCPOX", strict=True))
@@ -20,6 +20,12 @@ PHASE_NAMES = {
     "pre_optimizer": "pre-optimizer",
     "optimizer": "optimizer",
     "other": "other",
+}
+PHASE_SHORT = {
+    **PHASE_NAMES,
+    "exposed_comm": "exp comm",
+    "pre_optimizer": "pre-opt",
+    "optimizer": "optim",
 }
 SEVERITIES: dict[str, tuple[str, str, str]] = {
     "ok": ("✓", "HEALTHY", "ok"),
@@ -42,6 +48,20 @@ def heading(title: str, aside: Iterable[Span], cells: int, glyphs: Glyphs, focus
     tail: list[Span] = [(" ", ""), *right, (" ", "")] if right else []
     line = cells - row_width(left) - 1 - row_width(tail)
     return fit((*left, (" ", ""), (glyphs.rule * max(0, line), "rule"), *tail), cells)
+
+
+def titled(title: str, titles: Iterable[Span], cells: int, glyphs: Glyphs, focused: bool) -> Row:
+    """A pane's first line with column titles on it; its name takes the place of the first ones."""
+    name = f" {title} " if focused else f"{title}"
+    left: list[Span] = [(glyphs.rule + " ", "rule"), (name, "focus" if focused else "title")]
+    spans: list[Span] = []
+    skip = row_width(left)
+    line = plain(((" ", ""), *titles))
+    rest = line[skip:]
+    if line[skip - 1 : skip + 1].strip():  # the name ends within a title
+        rest = " " * len(rest.partition(" ")[0]) + "".join(rest.partition(" ")[1:])
+    spans = [*left, (rest, "faint")]
+    return fit(spans, cells)
 
 
 def level_style(share: float | None, high: float = 0.85, full: float = 0.95) -> str:
@@ -72,19 +92,6 @@ def joined(parts: Iterable[Iterable[Span]], gap: str = " · ") -> list[Span]:
             if spans:
                 spans.append((gap, "faint"))
             spans.extend(piece)
-    return spans
-
-
-def facts(pairs: Iterable[tuple[str, str]], cells: int) -> list[Span]:
-    """``name value`` pairs, as many as fit."""
-    spans: list[Span] = []
-    for name, value in pairs:
-        pair: list[Span] = [(name + " ", "dim"), (value, "")]
-        if spans:
-            pair.insert(0, ("  ", ""))
-        if row_width(spans) + row_width(pair) > cells:
-            break
-        spans.extend(pair)
     return spans
 
 

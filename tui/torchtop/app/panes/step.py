@@ -9,17 +9,17 @@ from typing import Any
 from torchtop.app.charts.bar import stacked
 from torchtop.app.charts.plot import buckets, columns, nice_ceiling
 from torchtop.app.format import known, ms, ms_number, percent
-from torchtop.app.panes.parts import PHASE_LETTERS, PHASE_NAMES, child, items
-from torchtop.app.text import Row, Span, fit, pad, row_width
+from torchtop.app.panes.parts import PHASE_LETTERS, PHASE_NAMES, PHASE_SHORT, child, items
+from torchtop.app.panes.silence import Silence, silences, words
+from torchtop.app.text import Row, Span, fit, pad
 from torchtop.app.view import View
-from torchtop.session.records import MARKERS, PHASES
+from torchtop.session.records import PHASES
 from torchtop.session.state import Snapshot
-
-SILENT_AFTER_S = 10.0
-"""A rank that passes no marker for this long is told as such."""
 
 _LABEL, _TAIL = 5, 9
 _SHOWN_SHARE = 0.005
+_CAPTION_FROM = 5
+"""Rows from which on the latency chart says what it is."""
 
 
 def aside(view: View, width: int) -> list[Span]:
@@ -40,7 +40,7 @@ def body(view: View, width: int, height: int) -> list[Row]:
     analysis = snapshot.analysis if snapshot else None
     if snapshot is None or not analysis or not child(analysis, "phases"):
         waiting = "no step yet" if snapshot and snapshot.live else "no steps"
-        return [fit([(waiting, "dim")], width), *silent(snapshot, width, height - 1)]
+        return [fit([(waiting, "dim")], width), *_silent(snapshot, width, height - 1)]
     phases = child(analysis, "phases")
     frontier = {name: known(child(phases, name).get("ms")) or 0.0 for name in PHASES}
     ranks = [rank for rank in items(analysis, "ranks") if isinstance(rank, Mapping)]
@@ -48,7 +48,7 @@ def body(view: View, width: int, height: int) -> list[Row]:
     rows = [_bar(view, "step", frontier, scale=scale, width=width, style="value")]
     rows += _legend(phases, width, max(1, height - len(rows)))
     room = height - len(rows)
-    chart = 0 if room < 4 else max(2, min(room // 2, 12))
+    chart = 0 if room < 4 else max(2, min(room - len(ranks), 12))
     rows += _ranks(view, snapshot, ranks, scale=scale, width=width, rows=room - chart)
     chart = height - len(rows)
     return rows + (latency(view, snapshot, width, chart) if chart >= 2 else [])
@@ -69,34 +69,36 @@ def _bar(
 
 def _legend(phases: Mapping[str, Any], width: int, rows: int) -> list[Row]:
     """Each phase that matters, with its time and share, in columns."""
-    entries: list[list[Span]] = []
-    for name in PHASES:
-        entry = child(phases, name)
-        share = known(entry.get("share"))
-        if share is None or share < _SHOWN_SHARE:
-            continue
-        entries.append(
-            [
-                (f" {PHASE_LETTERS[name]} ", f"phase.{name}"),
-                (" " + pad(PHASE_NAMES[name], 13), ""),
-                (pad(ms_number(entry.get("ms")), 5, ">"), ""),
-                (pad(percent(share), 6, ">"), "value"),
-            ]
-        )
-    if not entries:
+    shown = [name for name in PHASES if (_share(phases, name) or 0.0) >= _SHOWN_SHARE]
+    if not shown:
         return []
-    cell = row_width(entries[0]) + 2
+    wide = (width + 2) // 30 >= 2
+    names, mark = (PHASE_NAMES, " {} ") if wide else (PHASE_SHORT, "{}")
+    longest = max(len(name) for name in names.values())
+    cell = len(mark.format("")) + 1 + 1 + longest + 5 + 6 + 2
     across = max(1, (width + 2) // cell)
-    if -(-len(entries) // across) > rows:
-        across, cell = -(-len(entries) // rows), width // -(-len(entries) // rows)
-    lines = -(-len(entries) // across)
+    lines = -(-len(shown) // across)
+    if lines > rows:  # the smallest are left out
+        shown = sorted(shown, key=lambda name: -(_share(phases, name) or 0.0))[: rows * across]
+        shown.sort(key=PHASES.index)
+        lines = rows
     legend = []
     for line in range(lines):
         spans: list[Span] = []
-        for entry_ in entries[line::lines]:
-            spans += fit(entry_, cell)
-        legend.append(fit(spans, width))
+        for name in shown[line::lines]:
+            spans += [
+                (mark.format(PHASE_LETTERS[name]), f"phase.{name}"),
+                (" " + pad(names[name], longest), ""),
+                (pad(ms_number(child(phases, name).get("ms")), 5, ">"), ""),
+                (pad(percent(_share(phases, name)), 6, ">"), "value"),
+                ("  ", ""),
+            ]
+        legend.append(fit(spans[:-1], width))
     return legend
+
+
+def _share(phases: Mapping[str, Any], name: str) -> float | None:
+    return known(child(phases, name).get("share"))
 
 
 def _ranks(
@@ -110,16 +112,14 @@ def _ranks(
 ) -> list[Row]:
     """A bar a rank; where not all fit, those that the verdict and the waits point at."""
     if len(ranks) < 2 or rows < 1:
-        return silent(snapshot, width, rows)
-    chosen = choose(ranks, rows, (snapshot.verdict or {}).get("rank"))
-    ages = {rank.rank: rank for rank in snapshot.ranks}
+        return _silent(snapshot, width, rows)
+    chosen = choose(ranks, rows, (snapshot.exit or snapshot.verdict or {}).get("rank"))
+    quiet = {silence.rank: silence for silence in silences(snapshot)}
     drawn = []
     for rank in chosen:
         number = rank.get("rank")
-        seen = ages.get(number) if isinstance(number, int) else None
-        quiet = seen.marker_age_s if seen and snapshot.live else None
-        if quiet is not None and quiet > SILENT_AFTER_S:
-            drawn.append(_silent_row(int(number or 0), seen.marker if seen else None, quiet, width))
+        if isinstance(number, int) and number in quiet:
+            drawn.append(_silent_row(quiet[number], width))
             continue
         phases = {name: known(child(rank, "phases").get(name)) or 0.0 for name in PHASES}
         drawn.append(_bar(view, f"r{number}", phases, scale=scale, width=width, style=""))
@@ -144,22 +144,12 @@ def choose(ranks: Sequence[Mapping[str, Any]], rows: int, named: object) -> list
     return sorted(picked[:rows], key=lambda rank: known(rank.get("rank")) or 0)
 
 
-def silent(snapshot: Snapshot | None, width: int, rows: int) -> list[Row]:
-    """Ranks that have passed no marker for long."""
-    if snapshot is None or not snapshot.live or rows < 1:
-        return []
-    quiet = [
-        rank
-        for rank in snapshot.ranks
-        if rank.marker_age_s is not None and rank.marker_age_s > SILENT_AFTER_S
-    ]
-    return [_silent_row(r.rank, r.marker, r.marker_age_s or 0.0, width) for r in quiet[:rows]]
+def _silent(snapshot: Snapshot | None, width: int, rows: int) -> list[Row]:
+    return [_silent_row(silence, width) for silence in silences(snapshot)][: max(0, rows)]
 
 
-def _silent_row(number: int, marker: str | None, age_s: float, width: int) -> Row:
-    phase = PHASE_NAMES.get(MARKERS.get(marker or "", ""), "an unknown phase")
-    told = f"last seen in {phase}, {age_s:.0f} s ago"
-    return fit([(pad(f"r{number}", _LABEL), "dim"), (told, "warn")], width)
+def _silent_row(silence: Silence, width: int) -> Row:
+    return fit([(pad(f"r{silence.rank}", _LABEL), "dim"), (words(silence), "warn")], width)
 
 
 def latency(view: View, snapshot: Snapshot, width: int, rows: int) -> list[Row]:
@@ -173,16 +163,21 @@ def latency(view: View, snapshot: Snapshot, width: int, rows: int) -> list[Row]:
     per = steps_per_column(known(child(analysis, "throughput").get("steps_per_s")), cells)
     total = int(known(analysis.get("steps")) or len(recent))
     shown = buckets(recent, cells, per, max(total, len(recent)))
+    told = rows >= _CAPTION_FROM
+    rows -= told
+    caption = f"latency, {per} step{'s' if per > 1 else ''} a column"
+    caption += ": mean, peaks behind" if per > 1 and width > 60 else ""
     ordinary = known(figures.get("p95")) or max(b.mean for b in shown)
     high = nice_ceiling(max(ordinary * 1.15, *(b.mean for b in shown)))
     drawn = columns(
         shown, cells, rows, high, glyphs=view.glyphs, style="chart", peak_style="chart.peak"
     )
     labels = _axis(figures, high, rows)
-    return [
+    lines = [
         fit([(pad(label, _LABEL, ">") + " ", "faint"), *row], width)
         for label, row in zip(labels, drawn, strict=True)
     ]
+    return [fit([(" " * (_LABEL + 1), ""), (caption, "faint")], width), *lines] if told else lines
 
 
 def steps_per_column(steps_per_s: float | None, cells: int, seconds: float = 60.0) -> int:

@@ -9,9 +9,12 @@ from torchtop.app.charts.plot import Bucket, columns, nice_ceiling
 from torchtop.app.charts.spark import spark
 from torchtop.app.format import NA, count, duration, known, percent, quantity, rate
 from torchtop.app.panes.parts import child, ratio
-from torchtop.app.text import Row, Span, clean, fit, spread
+from torchtop.app.text import Row, Span, clean, fit, row_width, spread
 from torchtop.app.view import View
 from torchtop.session.state import Snapshot
+
+_SCALE_FROM = 4
+"""Rows from which on the chart's top edge is labelled."""
 
 
 def aside(view: View, width: int) -> list[Span]:
@@ -66,7 +69,11 @@ def _chart(view: View, snapshot: Snapshot, width: int, rows: int) -> list[Row]:
     drawn = columns(
         series, width, rows, high, glyphs=view.glyphs, style="chart.good", peak_style="chart.peak"
     )
-    return [fit(row, width) for row in drawn]
+    chart = [fit(row, width) for row in drawn]
+    if rows >= _SCALE_FROM and real[0] < high * (rows - 1) / rows:
+        label = rate(high)
+        chart[0] = fit([(label, "faint"), (" " * (width - len(label)), "")], width)
+    return chart
 
 
 def _progress(view: View, snapshot: Snapshot, width: int) -> Row:
@@ -78,14 +85,20 @@ def _progress(view: View, snapshot: Snapshot, width: int) -> Row:
     left: list[Span] = [("step ", "dim"), (told, "value")]
     if total is None:
         return spread(left, [("of unknown", "faint")], width)
-    left.append((f"/{count(total)} ", "dim"))
-    eta = known(progress.get("eta_s"))
-    done = ratio(step, total)
-    right: list[Span] = [(f" {percent(done)}", "value")]
+    left.append((f"/{count(total)}", "dim"))
+    done, eta = ratio(step, total), known(progress.get("eta_s"))
+    right: list[Span] = []
     if snapshot.live and eta is not None:
-        right += [("  ETA ", "dim"), (duration(eta), "value")]
-    bar = max(0, min(40, width - sum(len(t) for t, _ in (*left, *right)) - 1))
-    return spread([*left, *(meter(done, bar, view.glyphs, "ok") if bar > 3 else [])], right, width)
+        right = [("  ETA ", "dim"), (duration(eta), "value")]
+    room = width - row_width(left) - row_width(right)
+    share = f" {percent(done)}"
+    if room >= len(share):
+        right.insert(0, (share, "value"))
+        room -= len(share)
+    bar = min(40, room - 2)
+    return spread(
+        [*left, (" ", ""), *meter(done, bar if bar > 3 else 0, view.glyphs, "ok")], right, width
+    )
 
 
 def _scalars(view: View, snapshot: Snapshot, width: int) -> list[Row]:

@@ -7,10 +7,11 @@ from typing import Any
 
 from torchtop.app.charts.bar import meter
 from torchtop.app.format import duration, gain, known, percent
-from torchtop.app.panes import failure
-from torchtop.app.panes.parts import SEVERITIES, child, items, joined
-from torchtop.app.text import Row, Span, clean, fit, wrap
-from torchtop.app.view import View
+from torchtop.app.panes import failure, silence
+from torchtop.app.panes.parts import SEVERITIES, child, items
+from torchtop.app.text import Row, Span, clean, fit, row_width, wrap
+from torchtop.app.text import width as width_of
+from torchtop.app.view import STALE_AFTER_S, View
 from torchtop.session.state import Snapshot
 
 WARM_UP_STEPS = 10
@@ -18,11 +19,14 @@ WARM_UP_STEPS = 10
 
 
 def aside(view: View, width: int) -> list[Span]:
-    """How long the verdict has stood."""
+    """How long the verdict has stood, and of when it is where that is not now."""
     snapshot = view.snapshot
     verdict = snapshot.verdict if snapshot else None
     if snapshot is None or not verdict or failure.failed(snapshot):
         return []
+    age = snapshot.analysis_age_s
+    if snapshot.live and age is not None and age > STALE_AFTER_S:
+        return [(f"as of {duration(age)} ago", "warn")]
     since = known(verdict.get("since_s"))
     return [("for ", "dim"), (duration(since), "")] if since is not None else []
 
@@ -34,43 +38,44 @@ def body(view: View, width: int, height: int) -> list[Row]:
         return [fit([("reading the session ...", "dim")], width)]
     if failure.failed(snapshot):
         return failure.card(snapshot, width, height)
+    silent = silence.line(snapshot)
+    rows = [fit(silent, width)] if silent else []
     verdict = snapshot.verdict
-    if not verdict:
-        return [fit(row, width) for row in _before(snapshot)][:height]
-    return _verdict(view, verdict, width, height)
+    if verdict:
+        return rows + _verdict(view, verdict, width, height - len(rows))
+    return [*rows, *(fit(row, width) for row in _before(snapshot))][:height]
 
 
 def _verdict(view: View, verdict: Mapping[str, Any], width: int, height: int) -> list[Row]:
+    """Headline, share, evidence and advice; a long headline takes the place of evidence."""
     symbol, word, style = SEVERITIES.get(str(verdict.get("severity")), SEVERITIES["unknown"])
     kind = clean(verdict.get("kind", ""), 40)
     headline = clean(verdict.get("headline") or "", 400)
     label: list[Span] = [(f" {symbol} {word} ", f"chip.{style}"), ("  ", "")]
-    if kind and kind != word:
+    share = _share(view, verdict, kind, style, width)
+    if not share and kind != word and row_width(label) + len(kind) + 2 + len(headline) <= width:
         label += [(kind, style), ("  ", "")]
-    lines = wrap(headline, max(20, width - sum(len(t) for t, _ in label)), 1 if height < 6 else 2)
-    indent = " " * sum(len(text) for text, _ in label)
-    rows: list[Row] = [fit([*label, (lines[0] if lines else "", "value")], width)]
-    rows += [fit([(indent + line, "value")], width) for line in lines[1:]]
-    if share := _share(view, verdict, style, width):
+    indent = row_width(label)
+    lines = wrap(headline, max(20, width - indent), 2 if height >= 4 else 1) or [kind]
+    rows = [fit([*label, (lines[0], "value")], width)]
+    rows += [fit([(" " * indent + line, "value")], width) for line in lines[1:]]
+    if share:
         rows.append(fit(share, width))
-    return rows + _reasons(verdict, width, height - len(rows))
+    return (rows + _reasons(verdict, width, height - len(rows)))[:height]
 
 
-def _share(view: View, verdict: Mapping[str, Any], style: str, width: int) -> list[Span]:
-    """The share of the step as a bar, and the bound of the gain."""
+def _share(view: View, verdict: Mapping[str, Any], kind: str, style: str, width: int) -> list[Span]:
+    """The kind, its share of the step as a bar, and the bound of the gain."""
     share = known(verdict.get("share"))
     if share is None:
         return []
-    bar = meter(share, max(10, min(40, width // 4)), view.glyphs, style)
-    bound = gain(verdict.get("gain_bound"))
-    where = _where(verdict)
-    return joined(
-        [
-            [*bar, (" ", ""), (percent(share), "value"), (" of step time", "dim")],
-            [(bound, style)] if bound else [],
-            [(where, "")] if where else [],
-        ]
-    )
+    bar = meter(share, max(8, min(40, width // 4)), view.glyphs, style)
+    told: list[Span] = [(f" {kind} ", style), *bar, (" ", "")]
+    told += [(percent(share), "value"), (" of step time", "dim")]
+    for text, of in ((gain(verdict.get("gain_bound")), style), (_where(verdict), "")):
+        if text and row_width(told) + 3 + width_of(text) <= width:
+            told += [(" · ", "faint"), (text, of)]
+    return told
 
 
 def _where(verdict: Mapping[str, Any]) -> str:
@@ -92,10 +97,9 @@ def _reasons(verdict: Mapping[str, Any], width: int, height: int) -> list[Row]:
         return [_reason("→" if advice else "·", line, width) for line in shown]
     told: list[Row] = []
     room = height - advice_rows
-    if len(evidence) > room:
-        told.append(_reason("·", " · ".join(evidence), width))
-    else:
-        told += [_reason("·", text, width) for text in evidence[:room]]
+    if len(evidence) > room > 0:
+        evidence = [*evidence[: room - 1], " · ".join(evidence[room - 1 :])]
+    told += [_reason("·", text, width) for text in evidence[:room]]
     return [*told, *(_reason("→", text, width) for text in advice[:advice_rows])]
 
 

@@ -34,15 +34,11 @@ class FooterLine(Rows):
 
     def compute(self, width: int, height: int) -> list[Row]:
         """One row."""
-        keys: list[tuple[str, str]] = [("1-9", "workload")]
+        keys = {"workload": "1-9"}
         for key, active in self.screen.active_bindings.items():
             binding = active.binding
             if binding.show and binding.group is not None and active.enabled:
-                keys.append((binding.key_display or key_name(key), binding.description))
-        last = {"quit": 2, "help": 1}
-        keys = sorted(keys, key=lambda pair: last.get(pair[1], 0))
-        if width < 110:  # help and quit stay in sight
-            keys = [*keys[:6], *[k for k in keys[6:] if k[1] in last or k[1] in ("logs", "zoom")]]
+                keys.setdefault(binding.description, binding.key_display or key_name(key))
         return [bars.footer(self.view, width, keys)]
 
 
@@ -85,7 +81,7 @@ class Board(Widget):
     def compose(self) -> ComposeResult:
         """The panes in the order in which Tab visits them."""
         yield Pane("verdict", "verdict", verdict.body, verdict.aside)
-        yield Pane("gpus", "GPUs", gpus.body, gpus.aside)
+        yield Pane("gpus", "GPUs", gpus.body, gpus.aside, gpus.titles)
         yield Pane("step", "step", step.body, step.aside)
         yield Pane("throughput", "throughput", throughput.body, throughput.aside)
         yield Pane("data", "data", data.body, data.aside)
@@ -124,6 +120,7 @@ class Board(Widget):
         shown = self.plan(self.size)
         for pane in self.panes:
             pane.display = pane.id in shown
+        self._clear_arrangement_cache()  # it knows the size and the panes, not the need
         self.refresh(layout=True)
 
     def on_mount(self) -> None:
@@ -139,11 +136,12 @@ def need_of(view: View) -> Need:
     """What there is to show of a view."""
     snapshot = view.snapshot
     if snapshot is None:
-        return Need(idle=False)
+        return Need()
     return Need(
         gpus=len(snapshot.gpus),
         ranks=len(snapshot.ranks),
         idle=snapshot.status == "idle",
         failed=failed(snapshot),
+        stepped=bool((snapshot.analysis or {}).get("phases")),
         workloads=len(view.catalog),
     )

@@ -13,6 +13,7 @@ from torchtop.app.keys import BINDINGS
 from torchtop.app.panes.pane import Pane, Rows
 from torchtop.app.screens.board import Board, FooterLine, HeaderLine
 from torchtop.app.screens.requests import Requests
+from torchtop.app.thrift import ThriftyCompositor
 from torchtop.app.view import View
 
 if TYPE_CHECKING:
@@ -24,10 +25,12 @@ class MainScreen(Requests, Screen[None]):
 
     DEFAULT_CSS = "MainScreen { layout: vertical; overflow: hidden; }"
     BINDINGS: ClassVar[list[BindingType]] = [*BINDINGS]
+    AUTO_FOCUS = ""
     app: TorchtopApp
 
     def __init__(self) -> None:
         super().__init__()
+        self._compositor = ThriftyCompositor()
         self.header = HeaderLine(id="header")
         self.footer = FooterLine(id="footer")
         self.board = Board()
