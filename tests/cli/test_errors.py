@@ -23,6 +23,7 @@ from cli.command import torchtop
         (["run", "--device", "cpu", "compute-heavy", "-o", "batch=abc"], 2, "batch"),
         (["run", "--device", "cpu", "compute-heavy", "-o", "batch"], 2, "key=value"),
         (["run", "--device", "cpu", "compute-heavy", "-o", "bach=3"], 2, "batch"),
+        (["run", "--device", "cpu", "resnet50-cifar10", "-o", "batch=15"], 2, "multiple of 2"),
         (["run", "--device", "cpu", "compute-heavy", "extra"], 2, "extra"),
         (["run", "--device", "cpu", "broken.py"], 1, "broken.py, line 1"),
         (["run", "--device", "cpu", "folder.py"], 2, "directory"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,10 @@ from torchtop.launch.catalog import Catalog, Entry, load_catalog
 from torchtop.launch.interpreter import inspect
 from torchtop.launch.spec import LaunchSpec
 from torchtop.session.paths import home
+
+
+Tell = Callable[[str], None]
+"""Takes a line that is worth knowing and no error."""
 
 
 def build_spec(args: argparse.Namespace, cwd: Path) -> LaunchSpec:
@@ -38,7 +42,7 @@ def build_spec(args: argparse.Namespace, cwd: Path) -> LaunchSpec:
                 f"{safe(args.arguments[0])}: after a workload's name only options of run may "
                 f"follow; its own are set with -o key=value (see: torchtop workloads)"
             )
-        return workload_spec(entry, options, args, cwd)
+        return workload_spec(entry, options, args, cwd, _to_stderr)
     if options:
         raise UsageError(
             f"-o is for workloads of the catalog; give {args.target} its own arguments"
@@ -53,13 +57,20 @@ def build_spec(args: argparse.Namespace, cwd: Path) -> LaunchSpec:
         steps=args.steps,
         duration_s=args.duration,
     )
-    return _placed(spec, wish_of(args), args.python)
+    return _placed(spec, wish_of(args), args.python, _to_stderr)
 
 
 def workload_spec(
-    entry: Entry, options: Mapping[str, str], args: argparse.Namespace, cwd: Path
+    entry: Entry,
+    options: Mapping[str, str],
+    args: argparse.Namespace,
+    cwd: Path,
+    tell: Tell = lambda _: None,
 ) -> LaunchSpec:
-    """The launch of a workload of the catalog; as `build_spec`."""
+    """The launch of a workload of the catalog; as `build_spec`.
+
+    A screen in use must not be written over, so what is worth knowing goes to `tell`.
+    """
     checked = entry.validate(options)
     own, wish = entry.own, wish_of(args)
     if own is not None:
@@ -88,14 +99,25 @@ def workload_spec(
         steps=args.steps,
         duration_s=args.duration,
     )
-    return _placed(spec, wish, args.python)
+    spec = _placed(spec, wish, args.python, tell)
+    if entry.builtin:
+        values = {o.name: o.parse(checked[o.name]) for o in entry.options if o.name in checked}
+        try:
+            entry.builtin.check(values, spec.nproc)
+        except ValueError as error:
+            raise UsageError(f"{entry.name}: {error}") from None
+    return spec
 
 
-def _placed(spec: LaunchSpec, wish: Wish, python: str | None) -> LaunchSpec:
+def _to_stderr(line: str) -> None:
+    print(f"torchtop: {line}", file=sys.stderr)
+
+
+def _placed(spec: LaunchSpec, wish: Wish, python: str | None, tell: Tell) -> LaunchSpec:
     interpreter = inspect(python or sys.executable)
     placement = place(wish, interpreter)
     if placement.note:
-        print(f"torchtop: {placement.note}", file=sys.stderr)
+        tell(placement.note)
     return replace(
         spec,
         python=interpreter.path,
@@ -115,7 +137,7 @@ def _entry(catalog: Catalog, target: str) -> Entry | None:
     if Path(target).exists():
         return None
     for problem in catalog.problems:
-        print(f"torchtop: {problem}", file=sys.stderr)
+        _to_stderr(problem)
     return catalog.find(target)
 
 
