@@ -29,20 +29,21 @@ class NodeFold:
     def apply(self, record: Record) -> None:
         """Take in one record of ``devices.jsonl``."""
         if record["kind"] == "header":
-            self.header = record
             self.gpu_series = [
                 {name: deque(maxlen=SERIES_SECONDS) for name in DEVICE_METRICS}
                 for _ in record.get("gpus") or ()
             ]
+            self.header = record
         elif record["kind"] == "processes":
             self.processes = record
         elif record["kind"] == "tick":
-            self.tick = record
-            self.cpu_series.append((record.get("host") or {}).get("cpu_percent"))
             metrics = record.get("gpus") or {}
+            columns = {name: metrics.get(name) for name in DEVICE_METRICS}
+            self.cpu_series.append((record.get("host") or {}).get("cpu_percent"))
             for index, series in enumerate(self.gpu_series):
                 for name, values in series.items():
-                    values.append(at(metrics.get(name), index))
+                    values.append(at(columns[name], index))
+            self.tick = record
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 _MARKUP = re.compile(
     r"([\\`*_{}\[\]<>|#~!&$@]"  # CommonMark, HTML and its entities, formulas, mentions
     r"|:(?=//)|(?<=www)\."  # addresses become links by themselves
-    r"|(?<=^)[-+=]|(?<=^\d)[.)]|(?<=^\d\d)[.)])"  # at the start: lists and headings
+    r"|(?<=^)[-+=]|(?<=^\d)[.)](?!\S)|(?<=^\d\d)[.)](?!\S))"  # at the start: lists and headings
 )
 
 

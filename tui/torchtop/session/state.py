@@ -207,20 +207,20 @@ class SessionState:
             self._end = record
 
     def _apply_analysis(self, record: Record) -> None:
-        self._analysis = record
         phases = record.get("phases") or {}
         throughput = record.get("throughput") or {}
-        self._points.append(
-            Point(
-                mono_ns=record["mono_ns"],
-                step=record.get("step"),
-                step_ms=(record.get("step_ms") or {}).get("mean"),
-                samples_per_s=throughput.get("samples_per_s"),
-                tokens_per_s=throughput.get("tokens_per_s"),
-                data_share=(phases.get("data") or {}).get("share"),
-                comm_share=(phases.get("exposed_comm") or {}).get("share"),
-            )
+        point = Point(
+            mono_ns=record["mono_ns"],
+            step=record.get("step"),
+            step_ms=(record.get("step_ms") or {}).get("mean"),
+            samples_per_s=throughput.get("samples_per_s"),
+            tokens_per_s=throughput.get("tokens_per_s"),
+            data_share=(phases.get("data") or {}).get("share"),
+            comm_share=(phases.get("exposed_comm") or {}).get("share"),
         )
+        # Only now: a record that has not this shape has raised, and changes nothing.
+        self._analysis = record
+        self._points.append(point)
         self._recent.extend(record.get("recent_step_ms") or ())
         self._apply_scalars(record.get("scalars") or {})
         verdict = record.get("verdict") or {}
@@ -270,7 +270,7 @@ class SessionState:
             ranks=tuple(self._rank(n, r, now) for n, r in sorted(self._ranks.items())),
             events=tuple(self._events),
             exit=self._exit,
-            bad_lines=bad_lines,
+            bad_lines=bad_lines + self.malformed,
             newer_schema=newer_schema,
             scalar_series={name: tuple(values) for name, values in self._scalars.items()},
             verdict_changes=tuple(self._verdicts),

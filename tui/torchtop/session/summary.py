@@ -93,7 +93,8 @@ def status_of(cause: Any) -> str:
 
 def _wall_s(nodes: list[list[Record]]) -> float | None:
     """The longest that a node took part; clocks of different nodes are not compared."""
-    longest = _most(node[-1]["mono_ns"] - node[0]["mono_ns"] for node in nodes if node)
+    stamps = [[record["mono_ns"] for record in node if "mono_ns" in record] for node in nodes]
+    longest = _most(moments[-1] - moments[0] for moments in stamps if moments)
     return None if longest is None else round(longest / 1e9, 3)
 
 

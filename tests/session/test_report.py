@@ -1,0 +1,166 @@
+"""The summary as Markdown: foreign text in it is text."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from torchtop.session.records import PHASES
+from torchtop.session.report import escape, render_markdown
+
+HOSTILE = "a|b\n# c\r\n| d | e |\x1b[31m<script>x</script>[l](http://evil)`q`*e*_u_~~s~~\u202e$m$"
+
+
+def phases(ms: float | None, share: float | None) -> dict[str, Any]:
+    return {phase: {"ms": ms, "share": share} for phase in PHASES}
+
+
+def summary(**changes: Any) -> dict[str, Any]:
+    whole: dict[str, Any] = {
+        "id": "s",
+        "name": "run",
+        "workload": "train.py",
+        "world_size": 2,
+        "device": "cpu",
+        "started_at": "2026-01-01T00:00:00Z",
+        "wall_s": 61.5,
+        "status": "done",
+        "exit": {"message": None},
+        "versions": {"torch": "2.11", "cuda": None},
+        "options": {"batch": 16},
+        "synthetic_data": False,
+        "verdict": None,
+        "steps": 40,
+        "warmup_steps": 10,
+        "step_ms": {"mean": 10.5, "p50": 10, "p95": 12, "p99": 1234.5, "max": 20},
+        "throughput": {"samples_per_s": 320.0, "tokens_per_s": None, "steps_per_s": 20},
+        "phases": phases(1.5, 0.25),
+        "ranks": [{"rank": 0, "phases": phases(1.0, 0.5)}],
+        "gpus": [],
+        "probe": {"cost_share": 0.0012},
+        "loss": {"first": 2.5, "last": 0.25, "min": 0.2},
+    }
+    return {**whole, **changes}
+
+
+def cells(line: str) -> list[str]:
+    return re.split(r"(?<!\\)\|", line)[1:-1]
+
+
+def test_the_numbers_are_in_it() -> None:
+    text = render_markdown(summary())
+
+    assert text.startswith("# run\n")
+    assert "| steps | 40 (10 warm-up) |" in text
+    assert "| step, mean | 10.5 ms |" in text
+    assert "| step, p99 | 1,234 ms |" in text
+    assert "| samples/s | 320 |" in text
+    assert "tokens/s" not in text
+    assert "| data | 1.5 | 25.0% | 1 |" in text
+    assert "| loss, first to last | 2.5 to 0.25 |" in text
+    assert "| host time in the probe | 0.12% |" in text
+    assert "synthetic" not in text
+
+
+def test_what_is_missing_is_a_dash_and_not_a_zero() -> None:
+    nothing = dict.fromkeys(("mean", "p50", "p95", "p99", "max"))
+    gpu = dict.fromkeys(
+        ("index", "name", "util_mean", "sm_active_mean", "memory_peak_bytes", "power_mean_w")
+    )
+    text = render_markdown(
+        summary(
+            steps=None,
+            warmup_steps=None,
+            step_ms=nothing,
+            throughput=dict.fromkeys(("samples_per_s", "tokens_per_s", "steps_per_s")),
+            phases=phases(None, None),
+            gpus=[{**gpu, "index": 0, "name": "H200", "energy_j": None}],
+            probe={"cost_share": None},
+            loss=None,
+            wall_s=None,
+        )
+    )
+
+    assert "| steps | – |" in text
+    assert "| step, mean | – |" in text
+    assert "| data | – | – | 1 |" in text
+    assert "| 0 | H200 | – | – | – | – | – |" in text
+    assert "**Verdict:** none" in text
+
+
+def test_a_verdict_comes_with_its_evidence_and_advice() -> None:
+    verdict = {
+        "kind": "DATA",
+        "headline": "waiting for data",
+        "evidence": ["38 % of each step"],
+        "advice": ["raise num_workers"],
+    }
+
+    text = render_markdown(summary(verdict=verdict, synthetic_data=True))
+
+    assert "**Verdict: DATA.** waiting for data" in text
+    assert "- 38 % of each step" in text
+    assert "- try: raise num\\_workers" in text
+    assert "- data: synthetic" in text
+
+
+def test_foreign_text_breaks_no_table_and_is_no_markup() -> None:
+    verdict = {"kind": "DATA", "headline": HOSTILE, "evidence": [HOSTILE], "advice": [HOSTILE]}
+    gpu = {
+        "index": 0,
+        "name": HOSTILE,
+        "util_mean": 1,
+        "sm_active_mean": 0.5,
+        "memory_peak_bytes": 2**30,
+        "power_mean_w": 100,
+        "energy_j": 5000,
+    }
+
+    text = render_markdown(
+        summary(
+            id=HOSTILE,
+            name=HOSTILE,
+            workload=HOSTILE,
+            options={HOSTILE: HOSTILE},
+            versions={"torch": HOSTILE},
+            exit={"message": HOSTILE},
+            verdict=verdict,
+            gpus=[gpu],
+            status=HOSTILE,
+        )
+    )
+
+    assert all(c.isprintable() or c == "\n" for c in text)
+    assert len([line for line in text.splitlines() if line.startswith("#")]) == 1
+    row = next(line for line in text.splitlines() if line.startswith("| 0 |"))
+    assert len(cells(row)) == 7
+    for line in text.splitlines():
+        assert not re.search(r"(?<!\\)<", line), line
+        assert not re.search(r"(?<!\\)`", line), line
+        assert not re.search(r"(?<!\\):(?=//)", line), line
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("a_b", r"a\_b"),
+        ("50 %", "50 %"),
+        ("&lt;b&gt;", r"\&lt;b\&gt;"),
+        ("- item", r"\- item"),
+        ("1. item", r"1\. item"),
+        ("12) item", r"12\) item"),
+        ("3.5 ms", "3.5 ms"),
+        ("   indented", "indented"),
+        ("see https://x", r"see https\://x"),
+        ("www.x.org", r"www\.x.org"),
+        ("@team", r"\@team"),
+        ("![i](u)", r"\!\[i\](u)"),
+        ("a\x00\x1b[0m\u2028b\udcffc", r"a  \[0m b c"),
+        (None, "None"),
+        (7, "7"),
+    ],
+)
+def test_any_text_is_one_plain_line(text: object, plain: str) -> None:
+    assert escape(text) == plain

@@ -1,0 +1,410 @@
+"""The summary of a small made-up session whose right values are worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from session.made import session, write
+from torchtop.session.paths import SessionPaths
+from torchtop.session.records import PHASES, latency_bucket
+from torchtop.session.summary import build_summary, status_of, write_summary
+
+S = 1_000_000_000
+
+SUMMARY_KEYS = (
+    *("schema", "id", "name", "workload", "argv", "options", "synthetic_data", "status"),
+    *("started_at", "wall_s", "exit", "world_size", "nodes", "device", "versions", "gpus"),
+    *("steps", "step_ms", "throughput", "phases", "ranks", "verdicts", "verdict", "probe", "loss"),
+)
+
+
+def phases_us(data: int, forward: int, backward: int, comm: int) -> dict[str, int]:
+    known = {"data": data, "forward": forward, "backward": backward, "exposed_comm": comm}
+    return {phase: known.get(phase, 0) for phase in PHASES}
+
+
+def gpu_sums(**sums: Any) -> dict[str, Any]:
+    return {"index": 0, "samples": 60, "memory_peak_bytes": 2_000, "energy_j": None, **sums}
+
+
+def rank_sums(rank: int, recorded: int, **sums: Any) -> dict[str, Any]:
+    return {"rank": rank, "recorded": recorded, **sums}
+
+
+# Two minutes. 10 steps of warm-up, then 100 steps of 10 ms and 50 of 20 ms: 2 s in all. Of those,
+# 60 were recorded.
+FIRST = {
+    "kind": "minute",
+    "from_step": 0,
+    "to_step": 110,
+    "steps": 100,
+    "warmup_steps": 9,
+    "step_us": 1_000_000,
+    "recorded": 40,
+    "phases_us": phases_us(100_000, 100_000, 160_000, 40_000),
+    "samples": 3_200,
+    "tokens": None,
+    "latency": {str(latency_bucket(10_000)): 40},
+    "step_us_max": 11_000,
+    "ranks": [
+        rank_sums(
+            0,
+            40,
+            phases_us=phases_us(80_000, 100_000, 160_000, 60_000),
+            host_us=400_000,
+            wait_us=20_000,
+            lag_us=40_000,
+            lag_steps=20,
+        ),
+        rank_sums(1, 40, phases_us=phases_us(100_000, 100_000, 160_000, 40_000), host_us=400_000),
+    ],
+    "gpus": [
+        gpu_sums(util_percent=3_000, sm_active=15.0, sm_active_samples=30, power_w=18_000.0),
+        {"index": 1, "samples": 60, "util_percent": None, "power_w": None},
+    ],
+    "verdicts": [
+        {"kind": "DATA", "rank": None, "phase": "data", "seconds": 20.0, "from_step": 10},
+        {"kind": "COMM", "rank": None, "phase": None, "seconds": 25.0, "from_step": 60},
+    ],
+    "scalars": {"loss": {"first": 2.5, "last": 1.0, "min": 0.9}},
+}
+SECOND = {
+    "kind": "minute",
+    "from_step": 110,
+    "to_step": 160,
+    "steps": 50,
+    "warmup_steps": 0,
+    "step_us": 1_000_000,
+    "recorded": 20,
+    "phases_us": phases_us(200_000, 50_000, 130_000, 20_000),
+    "samples": 1_600,
+    "tokens": None,
+    "latency": {str(latency_bucket(20_000)): 19, str(latency_bucket(80_000)): 1},
+    "step_us_max": 80_500,
+    "ranks": [
+        rank_sums(0, 20, phases_us=phases_us(200_000, 50_000, 130_000, 20_000), host_us=402_000),
+    ],
+    "gpus": [gpu_sums(util_percent=2_400, power_w=12_000.0, memory_peak_bytes=3_000)],
+    "verdicts": [
+        {
+            "kind": "DATA",
+            "rank": None,
+            "phase": "data",
+            "seconds": 15.0,
+            "from_step": 110,
+            "share": 0.5,
+        }
+    ],
+    "scalars": {"loss": {"first": 1.1, "last": 0.8, "min": 0.7}},
+}
+
+
+def rank_file(paths: SessionPaths, rank: int) -> None:
+    loader = {
+        "kind": "facts",
+        "subject": "loader",
+        "loader": 0,
+        "train": True,
+        "workers": 4,
+        "pin_memory": True,
+        "worker_pids": [1, 2],
+    }
+    write(
+        paths.ranks / f"{rank}-0-{rank + 10}.jsonl",
+        "rank",
+        {**loader, "loader": 1, "train": False, "workers": 1},
+        loader,
+        {"kind": "facts", "subject": "script", "synthetic_data": True},
+        {"kind": "memory", "peak_bytes": 5},
+        {"kind": "probe", "cost_share": 0.5, "dropped": 9, "disabled": None},
+        {"kind": "memory", "peak_bytes": 1_000 + rank},
+        {"kind": "probe", "cost_share": 0.001 * (rank + 1), "dropped": rank, "disabled": None},
+        rank=rank,
+        attempt=0,
+        world_size=2,
+        torch="2.11.0",
+        python="3.12.3",
+        cuda="13.0",
+        nccl="2.28.3",
+        device={"type": "cuda", "uuid": f"GPU-{rank}"},
+    )
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> SessionPaths:
+    made = session(
+        tmp_path / "20260101-000000-made-0001",
+        workload="resnet50-cifar10",
+        argv=["train.py", "--api-key", "abc"],
+        options={"batch": "16", "token": "abc"},
+        device="cuda",
+        started_at="2026-01-01T00:00:00Z",
+        versions={"torchtop": "0.1.0", "torch": "0.0", "driver": "580.1"},
+    )
+    write(
+        made.node("host-a").events,
+        "supervisor",
+        {"kind": "process", "mono_ns": 2**60},
+        {"kind": "exit", "mono_ns": 2**60, "cause": "completed", "code": 0, "message": "done"},
+        {"kind": "end", "mono_ns": 2**60 + 7 * S, "status": "done"},
+    )
+    events = made.node("host-a").events.read_text().splitlines()
+    header = {**json.loads(events[0]), "mono_ns": 2**60 - 5 * S}
+    made.node("host-a").events.write_text("\n".join([json.dumps(header), *events[1:]]) + "\n")
+    write(
+        made.node("host-a").devices,
+        "sampler",
+        {"kind": "tick", "gpus": {"energy_j": [None, 7]}},
+        {"kind": "tick", "gpus": {"energy_j": [1_000.0, 9]}},
+        {"kind": "tick", "gpus": {"energy_j": [1_750.5, 3]}},
+        {"kind": "tick", "gpus": {}},
+        gpus=[{"index": 0, "uuid": "GPU-0", "name": "H200"}, {"index": 1, "uuid": "GPU-1"}],
+    )
+    for rank in (1, 0):
+        rank_file(made, rank)
+    write(made.history, "analyst", FIRST, SECOND)
+    return made
+
+
+def test_what_was_run(paths: SessionPaths) -> None:
+    summary = build_summary(paths)
+
+    assert summary["id"] == "20260101-000000-made-0001"
+    assert summary["workload"] == "resnet50-cifar10"
+    assert summary["argv"] == ["train.py", "--api-key", "***"]
+    assert summary["options"] == {"batch": "16", "token": "***"}
+    assert summary["synthetic_data"] is True
+    assert summary["status"] == "done"
+    assert summary["wall_s"] == 12.0
+    assert summary["exit"] == {
+        "cause": "completed",
+        "rank": None,
+        "code": 0,
+        "signal": None,
+        "message": "done",
+    }
+    assert (summary["world_size"], summary["nodes"], summary["device"]) == (2, 1, "cuda")
+    assert summary["versions"] == {
+        "torchtop": "0.1.0",
+        "python": "3.12.3",
+        "torch": "2.11.0",  # the rank's own word, not the guess of before
+        "cuda": "13.0",
+        "nccl": "2.28.3",
+        "driver": "580.1",
+    }
+
+
+def test_steps_and_throughput(paths: SessionPaths) -> None:
+    summary = build_summary(paths)
+
+    # 160 steps were taken; 150 were measured: the first is never seen, and 9 warmed up.
+    assert summary["steps"] == 160
+    assert summary["warmup_steps"] == 10
+    assert summary["step_ms"]["mean"] == pytest.approx(2_000 / 150, abs=0.001)
+    assert summary["throughput"] == {
+        "samples_per_s": 2_400.0,  # 4800 in 2 s
+        "tokens_per_s": None,
+        "steps_per_s": 75.0,
+    }
+
+
+def test_percentiles_come_from_the_merged_histogram(paths: SessionPaths) -> None:
+    step_ms = build_summary(paths)["step_ms"]
+
+    # 40 steps of 10 ms, 19 of 20 ms, 1 of 80 ms: nearest ranks 30, 57 and 60 of 60. Buckets are
+    # 1 % wide.
+    assert step_ms["p50"] == pytest.approx(10, rel=0.006)
+    assert step_ms["p95"] == pytest.approx(20, rel=0.006)
+    assert step_ms["p99"] == pytest.approx(80, rel=0.006)
+    assert step_ms["max"] == 80.5
+
+
+def test_phases_are_means_over_the_recorded_steps(paths: SessionPaths) -> None:
+    phases = build_summary(paths)["phases"]
+
+    # 300, 150, 290 and 60 ms over 60 steps; 800 ms in all.
+    assert phases["data"] == {"ms": 5.0, "share": 0.375}
+    assert phases["forward"] == {"ms": 2.5, "share": 0.1875}
+    assert phases["backward"] == {"ms": 4.833, "share": 0.3625}
+    assert phases["exposed_comm"] == {"ms": 1.0, "share": 0.075}
+    assert phases["optimizer"] == {"ms": 0.0, "share": 0.0}
+    assert list(phases) == list(PHASES)
+
+
+def test_ranks(paths: SessionPaths) -> None:
+    zero, one = build_summary(paths)["ranks"]
+
+    assert (zero["rank"], zero["gpu_uuid"], zero["memory_peak_bytes"]) == (0, "GPU-0", 1_000)
+    assert zero["phases"]["data"] == {"ms": round(280 / 60, 3), "share": 0.35}
+    assert zero["step_ms"] == round(800 / 60, 3)
+    assert zero["host_step_ms"] == round(802 / 60, 3)
+    assert zero["lag_ms"] == 2.0  # 40 ms over the 20 steps whose lag is known
+    assert zero["wait_ms"] == round(20 / 60, 3)
+    assert zero["loader"] == {"workers": 4, "pin_memory": True}
+
+    assert (one["rank"], one["memory_peak_bytes"], one["step_ms"]) == (1, 1_001, 10.0)
+    assert (one["lag_ms"], one["wait_ms"]) == (None, None)  # never told: not 0
+
+
+def test_gpus(paths: SessionPaths) -> None:
+    zero, one = build_summary(paths)["gpus"]
+
+    assert zero == {
+        "index": 0,
+        "uuid": "GPU-0",
+        "name": "H200",
+        "util_mean": 45.0,  # 5400 over 120 readings
+        "sm_active_mean": 0.5,  # 15 over the 30 readings that had it
+        "memory_peak_bytes": 3_000,
+        "power_mean_w": 250.0,
+        "energy_j": 750.5,
+    }
+    assert one["util_mean"] is one["power_mean_w"] is one["sm_active_mean"] is None
+    assert one["energy_j"] is None  # the counter went backwards
+
+
+def test_the_verdict_is_the_one_that_held_longest(paths: SessionPaths) -> None:
+    summary = build_summary(paths)
+
+    assert [(v["kind"], v["seconds"]) for v in summary["verdicts"]] == [
+        ("DATA", 35.0),
+        ("COMM", 25.0),
+    ]
+    assert summary["verdict"]["kind"] == "DATA"
+    assert summary["verdict"]["from_step"] == 10
+    assert summary["verdict"]["share"] == 0.5
+
+
+def test_probe_and_loss(paths: SessionPaths) -> None:
+    summary = build_summary(paths)
+
+    assert summary["probe"] == {"cost_share": 0.002, "dropped": 1, "disabled": None}
+    assert summary["loss"] == {"first": 2.5, "last": 0.8, "min": 0.7}
+
+
+def test_why_a_probe_took_itself_out_is_told_from_either_file(paths: SessionPaths) -> None:
+    write(
+        paths.ranks / "1-0-11.process.jsonl",
+        "process",
+        {"kind": "probe", "disabled": "OSError: disk"},
+        rank=1,
+        attempt=0,
+    )
+
+    assert build_summary(paths)["probe"]["disabled"] == "OSError: disk"
+
+
+def test_the_last_attempt_counts_whatever_the_times_of_the_files(paths: SessionPaths) -> None:
+    write(
+        paths.ranks / "0-1-9.jsonl", "rank", {"kind": "memory", "peak_bytes": 77}, rank=0, attempt=1
+    )
+    first = paths.ranks / "0-0-10.jsonl"
+    first.touch()  # as a copied directory has it
+
+    zero = build_summary(paths)["ranks"][0]
+
+    assert zero["memory_peak_bytes"] == 77
+    assert zero["loader"] is None
+
+
+def test_facts_and_the_last_totals_of_a_long_file_are_both_read(paths: SessionPaths) -> None:
+    beats = [{"kind": "beat", "text": "x" * 1000}] * 2500
+    write(
+        paths.ranks / "0-1-9.jsonl",
+        "rank",
+        {"kind": "facts", "subject": "loader", "loader": 0, "workers": 8},
+        *beats,
+        {"kind": "memory", "peak_bytes": 77},
+        rank=0,
+        attempt=1,
+    )
+
+    zero = build_summary(paths)["ranks"][0]
+
+    assert (zero["loader"], zero["memory_peak_bytes"]) == ({"workers": 8}, 77)
+
+
+def test_clocks_of_different_nodes_are_not_subtracted(paths: SessionPaths) -> None:
+    write(
+        paths.node("host-b").events,
+        "supervisor",
+        {"kind": "end", "mono_ns": 3 * S, "status": "done"},
+    )
+    text = paths.node("host-b").events.read_text().splitlines()
+    header = {**json.loads(text[0]), "mono_ns": 1 * S}
+    paths.node("host-b").events.write_text(json.dumps(header) + "\n" + text[1] + "\n")
+
+    summary = build_summary(paths)
+
+    assert (summary["wall_s"], summary["nodes"]) == (12.0, 2)
+
+
+def leaves(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [leaf for item in value.values() for leaf in leaves(item)]
+    if isinstance(value, list):
+        return [leaf for item in value for leaf in leaves(item)]
+    return [value]
+
+
+def test_what_is_missing_is_null_and_not_zero(tmp_path: Path) -> None:
+    paths = session(tmp_path / "s", wall_s=0)
+
+    summary = build_summary(paths)
+
+    told = ("id", "name", "schema", "status", "world_size", "nodes", "device", "synthetic_data")
+    rest = {key: value for key, value in summary.items() if key not in told}
+    assert [leaf for leaf in leaves(rest) if leaf is not None] == []
+    assert summary["status"] == "lost"
+
+
+def test_every_key_of_the_contract_is_there_whatever_is_missing(
+    paths: SessionPaths, tmp_path: Path
+) -> None:
+    keys = {*SUMMARY_KEYS}
+
+    assert keys <= build_summary(paths).keys()
+    assert keys <= build_summary(session(tmp_path / "empty")).keys()
+    assert keys <= build_summary(SessionPaths(tmp_path / "nowhere")).keys()
+
+
+def test_it_can_be_written_and_rebuilt_from_the_rest(paths: SessionPaths) -> None:
+    written = write_summary(paths)
+    assert json.loads(paths.summary.read_text()) == json.loads(json.dumps(written))
+    text = paths.summary_text.read_text()
+    assert text.startswith("# made\n")
+
+    paths.summary.unlink()
+    paths.summary_text.unlink()
+
+    assert write_summary(paths) == written
+    assert paths.summary_text.read_text() == text
+
+
+def test_torn_and_spoilt_lines_do_not_keep_it_from_being_built(paths: SessionPaths) -> None:
+    expected = build_summary(paths)
+    for file in paths.root.rglob("*.jsonl"):
+        with file.open("ab") as out:
+            out.write(b'\x00\x00\n{"kind":"beat"}\n["x"]\n{"kind":"to')
+
+    assert build_summary(paths) == expected
+
+
+@pytest.mark.parametrize(
+    ("cause", "status"),
+    [
+        ("completed", "done"),
+        ("duration", "done"),
+        ("steps", "done"),
+        ("stopped", "stopped"),
+        ("exception", "failed"),
+        ("out_of_memory", "failed"),
+        (None, "failed"),
+    ],
+)
+def test_a_cause_makes_a_status(cause: str | None, status: str) -> None:
+    assert status_of(cause) == status
