@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.play import Played, play
+from diagnose.play import play
 from diagnose.sim_records import START_NS, records, source_of
 from diagnose.simulator import Job, Rank, simulate
 from torchtop.diagnose.analyser import Analyser
@@ -204,7 +204,7 @@ def test_a_phase_that_the_probe_cannot_tell_is_named(stream: Stream) -> None:
 
     assert out.last["phases"]["data"] == {"ms": None, "share": None}
     assert out.verdict["kind"] == "UNDECIDED"
-    assert "cannot tell: data" in out.verdict["headline"]
+    assert out.verdict["headline"].endswith("part of the step is: data")
 
 
 def test_columns_that_are_absent_are_unknown(stream: Stream) -> None:
@@ -281,90 +281,3 @@ def test_non_finite_and_negative_numbers_are_unknown_or_zero(stream: Stream) -> 
 
     assert out.last["phases"]["data"]["ms"] is None
     assert json.dumps(out.last, allow_nan=False)
-
-
-# ------------------------------------------------------------------------- attempts and clocks
-def again(stream: Stream, attempt: int, later_ns: int) -> Iterator[Any]:
-    """The records as a later attempt of the same ranks."""
-    for source, record in stream:
-        rank = int(source.split("/")[1].split("-")[0])
-        moved = record | {"mono_ns": record["mono_ns"] + later_ns}
-        if record["kind"] == "header":
-            moved["attempt"] = attempt
-        yield source_of(rank, attempt), moved
-
-
-def test_the_newest_attempt_counts(stream: Stream) -> None:
-    # given a run that was restarted, and a straggler of the first attempt writing on
-    first = list(records(simulate(JOB.with_rank(1, backward_us=300))))
-    second = list(again(stream, 1, 10**11))
-
-    out = play([*first[:-6], *second, *first[-6:]])
-
-    assert out.told == ("COMPUTE-BOUND", None, None)
-    assert out.last["step"] == 199
-
-
-def test_a_restart_warms_up_again(stream: Stream) -> None:
-    second = list(again(stream, 1, 10**11))
-
-    out = play([*stream, *second[:12]])
-
-    assert out.last["warming_up"]
-    assert out.verdict["kind"] == "UNDECIDED"
-
-
-def test_ages_of_markers_hold_across_hosts(stream: Stream) -> None:
-    # given rank 1 on a host that booted 500 s later
-    def moved(record: dict[str, Any]) -> dict[str, Any]:
-        early = {
-            name: record[name] - 500 * 10**9 for name in ("mono_ns", "marker_ns") if name in record
-        }
-        other = {"boot_id": "other", "host": "b"} if record["kind"] == "header" else {}
-        return record | early | other
-
-    analyser = Analyser()
-    for source, record in stream:
-        analyser.feed(source, moved(record) if source == source_of(1) else record)
-
-    ages = [r["marker_age_s"] for r in analyser.analyse(stream[-1][1]["mono_ns"])["ranks"]]
-
-    assert ages[0] == pytest.approx(ages[1], abs=0.7)
-
-
-def test_a_run_that_stands_still_is_told_and_a_run_that_ended_is_not(stream: Stream) -> None:
-    def beats(until_s: int) -> Iterator[Any]:
-        for second in range(until_s):
-            for rank in (0, 1):
-                yield (
-                    source_of(rank),
-                    {
-                        "kind": "beat",
-                        "mono_ns": end_ns + second * 10**9,
-                        "marker": "BC" if rank == 0 else "O1",
-                        "marker_ns": end_ns,
-                        "step": 200,
-                        "ready": 8,
-                    },
-                )
-
-    end_ns = stream[-1][1]["mono_ns"]
-
-    alive = play([*stream, *beats(60)])
-    ended: Played = play(stream)
-    after = ended.analyser.analyse(end_ns + 60 * 10**9)
-
-    assert alive.verdict["kind"] == "UNDECIDED"
-    assert "No rank has moved for 5" in alive.verdict["headline"]
-    assert any("rank 0 was last seen in exposed comm" in e for e in alive.verdict["evidence"])
-    assert after["verdict"]["kind"] == "COMPUTE-BOUND"
-
-
-def test_how_long_a_verdict_has_stood(stream: Stream) -> None:
-    out = play(stream)
-
-    stood = [a["verdict"]["since_s"] for a in out.analyses if not a["warming_up"]]
-
-    assert stood == sorted(stood)
-    assert stood[-1] == pytest.approx(len(stood) - 1, abs=1)
-    assert out.verdict["from_step"] < out.verdict["to_step"] == 199

@@ -230,6 +230,19 @@ def test_a_starved_gpu_that_is_busy_all_the_time_is_undecided() -> None:
     assert verdict.kind == "UNDECIDED"
 
 
+def test_a_starved_rank_that_is_busy_all_the_time_is_undecided() -> None:
+    # given a rank that is slow in forward, and whose host waits there for a result
+    slow = COMPUTE | STARVED | {"forward": 40_000}
+    fast = COMPUTE | {"exposed": 20_200}
+
+    idle = told(window(fast, slow), facts(rank(0), rank(1, util_percent=60.0)))
+    busy = told(window(fast, slow), facts(rank(0), rank(1, util_percent=99.0)))
+
+    assert (idle.kind, idle.rank) == ("LAUNCH", 1)
+    assert busy.kind == "UNDECIDED"
+    assert "busy 99 %" in " ".join(busy.evidence)
+
+
 def test_compiling_is_not_advised_to_a_compiled_model() -> None:
     starved = window(COMPUTE | STARVED)
 

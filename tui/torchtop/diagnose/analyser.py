@@ -6,13 +6,14 @@ from collections import deque
 from pathlib import PurePosixPath
 from typing import Any
 
-from . import report, words
+from . import report
 from .align import Aligner
 from .candidates import Candidate
 from .context import gather
 from .devices import NodeState
 from .frontier import FrontierStep
 from .hysteresis import Held
+from .liveness import marker_age_s, nothing_to_judge
 from .ranks import RankState
 from .rollup import Rollup
 from .rows import integer, parse_steps
@@ -25,8 +26,6 @@ _STEPS = 4096
 """Steps kept: three minutes at the 20 a second that a probe records at most."""
 _DRAWN = 200
 """Steps in ``recent_step_ms`` at most."""
-_FRESH_NS = 5_000_000_000
-"""A rank whose last beat is older than this has ended, rather than stalled."""
 
 
 class Analyser:
@@ -182,7 +181,7 @@ class Analyser:
             "throughput": report.throughput(self._ranks, complete, self._limits.warmup_steps),
             "phases": report.phases(window),
             "ranks": [
-                report.rank_fields(state, means.get(rank), self._marker_age_s(state, now_ns))
+                report.rank_fields(state, means.get(rank), marker_age_s(self._ranks, state, now_ns))
                 for rank, state in sorted(self._ranks.items())
             ],
             "verdict": verdict.fields()
@@ -213,28 +212,16 @@ class Analyser:
     def _judge(
         self, now_ns: int, window: Window | None, steps: list[FrontierStep], ready: bool
     ) -> tuple[Verdict, tuple[Candidate, ...]]:
-        missing = self._missing()
-        if missing:
-            return missing, ()
-        stalled = self._stalled(now_ns, window)
-        if stalled is not None:
-            return stalled, ()
+        nothing = nothing_to_judge(
+            self._ranks, self._world_size, window, steps, now_ns=now_ns, limits=self._limits
+        )
+        if nothing is not None:
+            return nothing, ()
         if window is None or not ready:
             return self._warming_up(window), ()
         self._learn_loader_periods(window)
         facts = gather(self._ranks, self._nodes, steps, self._loader_period_us)
         return judge(window, facts, self._held, self._limits)
-
-    def _missing(self) -> Verdict | None:
-        if not self._ranks or self._world_size is None:
-            return undecided("No rank has finished a backward pass yet")
-        absent = [rank for rank in range(self._world_size) if rank not in self._ranks]
-        if not absent:
-            return None
-        return undecided(
-            f"Nothing has been heard of {words.ranks(absent)} yet",
-            f"{len(self._ranks)} of {self._world_size} ranks report",
-        )
 
     def _warming_up(self, window: Window | None) -> Verdict:
         limits = self._limits
@@ -245,26 +232,6 @@ class Analyser:
             f"Warming up: {steps} of {limits.window_steps} steps, "
             f"{min(seconds, limits.window_s):.0f} of {limits.window_s:.0f} s",
             f"the first {limits.warmup_steps} steps are left out",
-        )
-
-    def _stalled(self, now_ns: int, window: Window | None) -> Verdict | None:
-        """Ranks that are alive but have passed no marker for long."""
-        mean_s = window.step_us / 1e6 if window is not None else 0.0
-        limit_s = max(self._limits.stalled_s, self._limits.stalled_factor * mean_s)
-        ages: dict[int, float] = {}
-        for rank, state in self._ranks.items():
-            age = self._marker_age_s(state, now_ns)
-            beat_age = self._age_ns(state, state.beats[-1].mono_ns, now_ns) if state.beats else None
-            if age is not None and beat_age is not None and beat_age <= _FRESH_NS:
-                ages[rank] = age
-        if len(ages) < len(self._ranks) or not ages or min(ages.values()) < limit_s:
-            return None
-        return undecided(
-            f"No rank has moved for {min(ages.values()):.0f} s",
-            *(
-                f"rank {rank} was last seen in {self._ranks[rank].doing()}, {age:.0f} s ago"
-                for rank, age in sorted(ages.items(), key=lambda item: -item[1])[:4]
-            ),
         )
 
     def _hold(self, now_ns: int, verdict: Verdict, window: Window | None, last: int | None) -> Held:
@@ -309,26 +276,9 @@ class Analyser:
                 return total
         return None
 
-    def _marker_age_s(self, state: RankState, now_ns: int) -> float | None:
-        if not state.beats or state.beats[-1].marker_ns is None:
-            return None
-        return self._age_ns(state, state.beats[-1].marker_ns, now_ns) / 1e9
-
-    def _age_ns(self, state: RankState, then_ns: int, now_ns: int) -> int:
-        """Age of a moment on a rank's host; hosts are set side by side by their wall clocks."""
-        reference, header = self._ranks[min(self._ranks)].header, state.header
-        if header.get("boot_id") == reference.get("boot_id"):
-            return max(0, now_ns - then_ns)
-        return max(0, now_ns + _wall_offset_ns(reference) - then_ns - _wall_offset_ns(header))
-
 
 def _started_ns(header: dict[str, Any]) -> int:
     return integer(header.get("mono_ns")) or 0
-
-
-def _wall_offset_ns(header: dict[str, Any]) -> int:
-    wall, mono = header.get("wall_s"), integer(header.get("mono_ns"))
-    return int(wall * 1e9) - mono if isinstance(wall, (int, float)) and mono is not None else 0
 
 
 def _candidate_fields(candidate: Candidate) -> dict[str, Any]:

@@ -58,6 +58,7 @@ def select(steps: Sequence[FrontierStep], limits: Thresholds) -> Selection:
     recent = steps[-limits.pause_steps :]
     usual = usual_work_us(steps, limits)
     recent = [step for step in recent if not is_startup(step, usual, limits)]
+    recent = _known(recent, limits)
     if not recent:
         return Selection(list(steps[-limits.window_steps :]), [], False)
     limit_us = pause_limit_us(recent, limits)
@@ -73,6 +74,12 @@ def select(steps: Sequence[FrontierStep], limits: Thresholds) -> Selection:
     pauses.reverse()
     ready = len(chosen) >= limits.window_steps and seconds >= limits.window_s
     return Selection(chosen or recent[-1:], pauses, ready and bool(chosen))
+
+
+def _known(steps: list[FrontierStep], limits: Thresholds) -> list[FrontierStep]:
+    """Without the steps of which some phase is unknown, unless most are like that."""
+    known = [step for step in steps if not any(row.unknown for row in step.rows)]
+    return known if len(known) >= (1 - limits.unknown_rows) * len(steps) else steps
 
 
 def pause_limit_us(steps: Sequence[FrontierStep], limits: Thresholds) -> float:

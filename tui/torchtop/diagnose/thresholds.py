@@ -89,6 +89,8 @@ class Thresholds:
     """TraceML calls 90 % compute-bound; 80 % leaves room for three silent candidates."""
     util_idle_percent: float = 50.0
     """torch-tb-profiler: GPU utilization below 50 % contradicts compute-bound."""
+    util_busy_percent: float = 95.0
+    """Own choice: a GPU that is busy this much does not starve (launch-bound ones: 47..66 %)."""
     queue_full: float = 0.90
     """Own choice: ready batches at 90 % of the queue contradict a data stall."""
     host_wait_part: float = 0.5

@@ -69,6 +69,8 @@ def judge(
     """
     ranked = candidates(window, facts, held, limits)
     chosen = choose(ranked, held, limits)
+    if window.unknown and (chosen is None or len(window.ranks) > 1):
+        return _partly_unknown(window, ranked, limits), ranked
     unexplained = _unexplained(window, limits)
     if unexplained and (chosen is None or unexplained[0] > chosen[0].share):
         return unexplained[1], ranked
@@ -165,12 +167,49 @@ def _unexplained(window: Window, limits: Thresholds) -> tuple[float, Verdict] | 
     )
 
 
+def _partly_unknown(window: Window, ranked: tuple[Candidate, ...], limits: Thresholds) -> Verdict:
+    """Phases that the probe cannot tell: what ranks do cannot be compared without them."""
+    missing = ", ".join(sorted(window.unknown)).replace("_", " ")
+    known = [c for c in ranked if c.share >= limits.note and c.phase not in window.unknown]
+    return undecided(
+        f"The probe cannot tell what part of the step is: {missing}",
+        *(
+            f"{words.candidate_name(c.kind)} seems to be {words.percent(c.share)}"
+            for c in known[:2]
+        ),
+    )
+
+
 def _contradiction(
     candidate: Candidate, window: Window, facts: Facts, limits: Thresholds
 ) -> Verdict | None:
-    """Evidence against a data stall: a full queue, or a host that did not wait."""
-    if candidate.kind != "DATA" and candidate.phase != "data":
+    """Evidence that speaks against the candidate with the headline."""
+    if candidate.kind == "LAUNCH":
+        return _busy_all_the_time(candidate, window, facts, limits)
+    if candidate.kind == "DATA" or candidate.phase == "data":
+        return _no_stall(window, facts, limits)
+    return None
+
+
+def _busy_all_the_time(
+    candidate: Candidate, window: Window, facts: Facts, limits: Thresholds
+) -> Verdict | None:
+    """Against launch cost: a GPU without idle time. It may wait for its host to read a result."""
+    if candidate.rank is None:
+        return None  # its share comes from idle time, or from no GPU that tells
+    util = facts.of(candidate.rank).util_percent
+    if util is None or util < limits.util_busy_percent:
         return None
+    return undecided(
+        f"Rank {candidate.rank} takes {words.percent(candidate.share)} of each step longer than "
+        "the others, by its GPU or by its host",
+        evidence.lag(window, f"the GPU of rank {candidate.rank}"),
+        evidence.utilization(facts, candidate.rank),
+    )
+
+
+def _no_stall(window: Window, facts: Facts, limits: Thresholds) -> Verdict | None:
+    """Against a data stall: a full queue, or a host that did not wait."""
     worst = max(window.ranks, key=lambda rank: rank.phases_us["data"])
     stall = f"the GPU clock shows {words.ms(worst.phases_us['data'])} a step of waiting for data"
     host = worst.data_host_us
@@ -198,12 +237,6 @@ def _nothing_found(window: Window, facts: Facts, held: Held | None, limits: Thre
         f"of a {words.ms(window.step_us)} step: forward {words.ms(phases['forward'])}, "
         f"backward {words.ms(phases['backward'])}, optimizer {words.ms(phases['optimizer'])}"
     )
-    if window.unknown:
-        missing = ", ".join(sorted(window.unknown)).replace("_", " ")
-        return undecided(
-            f"Nothing is above {words.percent(limits.note)}, but the probe cannot tell: {missing}",
-            where,
-        )
     if compute < limits.compute_dominates:
         rest = max(set(phases) - {"forward", "backward", "optimizer"}, key=phases.__getitem__)
         return undecided(

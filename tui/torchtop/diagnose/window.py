@@ -150,7 +150,8 @@ def _unknown(steps: Sequence[FrontierStep], limits: Thresholds) -> frozenset[str
     counts: Counter[tuple[int, str]] = Counter()
     for step in steps:
         for rank, row in enumerate(step.rows):
-            counts.update((rank, phase) for phase in row.unknown)
+            if row.unknown:
+                counts.update((rank, phase) for phase in row.unknown)
     many = limits.unknown_rows * len(steps)
     return frozenset(phase for (_, phase), count in counts.items() if count > many)
 
