@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from diagnose.made import window
+from diagnose.made import row, window
 from torchtop.diagnose.facts import Facts, HostFacts, RankFacts
+from torchtop.diagnose.frontier import account
 from torchtop.diagnose.hysteresis import Held
 from torchtop.diagnose.thresholds import DEFAULT
 from torchtop.diagnose.verdicts import Verdict, judge
-from torchtop.diagnose.window import Window
+from torchtop.diagnose.window import Window, summarise
 
 LOADER = {
     "workers": 4,
@@ -196,6 +197,35 @@ def test_a_straggler_whose_gpu_is_throttled_or_shared_is_told_so() -> None:
     assert any("sw_power_cap" in text for text in hot.advice)
     assert any("also runs 2 other process" in text for text in shared.evidence)
     assert "off the GPU of rank 1" in shared.advice[0]
+
+
+def take_turns(extra: int) -> Window:
+    """Four ranks, each in turn slower in forward."""
+    made = []
+    for step in range(20, 60):
+        slow = [extra if step % 4 == number else 0 for number in range(4)]
+        ranks = [COMPUTE | {"forward": 20_000 + us, "exposed": 200 + extra - us} for us in slow]
+        made.append(account([row(step, at_ns=step * 500_000_000, **values) for values in ranks]))
+    return summarise(made, True, DEFAULT)
+
+
+def test_ranks_that_take_turns_are_jitter_below_ten_percent() -> None:
+    known = facts(*(rank(number) for number in range(4)))
+
+    little, much = told(take_turns(5_000), known), told(take_turns(12_000), known)
+
+    assert little.kind == "COMPUTE-BOUND"
+    assert (much.kind, much.rank, much.phase) == ("STRAGGLER", None, "forward")
+    assert "balance the work" in much.advice[0]
+
+
+def test_ranks_that_take_turns_on_a_busy_host_need_cores() -> None:
+    busy = HostFacts(cores=2, cpu_percent=99, ranks=4, workers=0)
+
+    verdict = told(take_turns(12_000), facts(*(rank(number) for number in range(4)), host=busy))
+
+    assert "the cores of the host are busy 99 % of the time" in verdict.evidence
+    assert "leave cores free" in verdict.advice[0]
 
 
 # --------------------------------------------------------------------------- launch and healthy

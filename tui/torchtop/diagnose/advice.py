@@ -44,10 +44,8 @@ def _loader(rank: int, window: Window, facts: Facts, limits: Thresholds) -> list
     more = more_workers(window, facts, rank, limits)
     found: list[str | None] = [more]
     if (more is None and loader) or window.share("data") > limits.data_dominates:
-        found.append(
-            "make each batch cheaper: decode once and cache, smaller files, "
-            "or transforms on the GPU"
-        )
+        last = "transforms on the GPU" if window.cuda else "cheaper transforms"
+        found.append(f"make each batch cheaper: decode once and cache, smaller files, or {last}")
     if window.cuda and loader.get("pin_memory") is False:
         found.append("pin_memory=True, so that copies to the GPU do not block the host")
     if loader.get("persistent_workers") is False and (loader.get("workers") or 0) > 0:
@@ -115,6 +113,11 @@ def _straggler(
     candidate: Candidate, window: Window, facts: Facts, limits: Thresholds
 ) -> list[str | None]:
     rank, phase = candidate.rank, candidate.phase
+    if facts.host_of(rank).is_busy(limits.host_busy_percent) and phase != "data":
+        return [
+            "leave cores free: fewer ranks, loader workers or threads (OMP_NUM_THREADS) on this "
+            "host, and no other programs"
+        ]
     if rank is None:
         return ["balance the work: batches of equal cost on all ranks (lengths, image sizes)"]
     known = facts.of(rank)

@@ -119,6 +119,7 @@ def _straggler(
         return [
             f"the slowest rank changes from step to step; of the lost time, by leader: {told}",
             f"the ranks wait {words.ms(min(waits))} to {words.ms(max(waits))} for one another",
+            busy_host(facts, None, limits),
         ]
     slow, other = window.ranks[candidate.rank], other_rank(window, candidate.rank)
     return [
@@ -126,8 +127,18 @@ def _straggler(
         f"rank {other.rank} {words.ms(other.phases_us[phase])}",
         f"rank {other.rank} waits {words.ms(other.wait_us)} of each step for it",
         f"rank {slow.rank} is the slowest in {words.percent(lead[slow.rank])} of what is lost",
-        device(facts, slow.rank, limits) if phase != "data" else workers(facts, slow.rank),
+        workers(facts, slow.rank)
+        if phase == "data"
+        else device(facts, slow.rank, limits) or busy_host(facts, slow.rank, limits),
     ]
+
+
+def busy_host(facts: Facts, rank: int | None, limits: Thresholds) -> str | None:
+    """That the processes on a rank's host have to take turns."""
+    host = facts.host_of(rank)
+    if not host.is_busy(limits.host_busy_percent):
+        return None
+    return f"the cores of the host are busy {host.cpu_percent:.0f} % of the time"
 
 
 def device(facts: Facts, rank: int, limits: Thresholds) -> str | None:

@@ -44,6 +44,10 @@ class HostFacts:
     workers: int = 0
     """Loader workers of all ranks on it."""
 
+    def is_busy(self, percent: float) -> bool:
+        """Whether its cores are known to be busy at least this much (0..100)."""
+        return self.cpu_percent is not None and self.cpu_percent >= percent
+
     @property
     def idle_cores(self) -> int | None:
         """Cores that nothing uses at present."""

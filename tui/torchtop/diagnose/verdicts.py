@@ -68,7 +68,7 @@ def judge(
         The verdict, and all candidates, largest first.
     """
     ranked = candidates(window, facts, held, limits)
-    chosen = choose(ranked, held, limits)
+    chosen = choose([c for c in ranked if not _is_jitter(c, window, held, limits)], held, limits)
     if window.unknown and (chosen is None or len(window.ranks) > 1):
         return _partly_unknown(window, ranked, limits), ranked
     unexplained = _unexplained(window, limits)
@@ -94,6 +94,14 @@ def judge(
         advice=advice.suggestions(candidate, window, facts, limits),
     )
     return verdict, ranked
+
+
+def _is_jitter(candidate: Candidate, window: Window, held: Held | None, limits: Thresholds) -> bool:
+    """Whether ranks take turns at being a little slower, as they always do: not worth a note."""
+    if candidate.kind != "STRAGGLER" or candidate.rank is not None or window.excess.group:
+        return False
+    stands = held is not None and held.is_same("STRAGGLER", None)
+    return candidate.share < (limits.leave_warn if stands else limits.warn)
 
 
 def _headline(
