@@ -47,8 +47,9 @@ class StepAssembler:
     without a loader, once the next backward begins: until then the candidate is held.
 
     Args:
-        sink: called with each finished step: step, end_ns, host_us, data_host_us, the phase
-            columns, lag_forward_us, lag_backward_us, lag_width_us, samples, tokens.
+        sink: called with each finished step: step, end_ns, host_us, the phase columns on the
+            device's clock (``_us``) and on the host's (``_host_us``), lag_forward_us,
+            lag_backward_us, lag_width_us, samples, tokens.
     """
 
     def __init__(self, sink: Callable[[Row], None]) -> None:
@@ -125,7 +126,6 @@ class StepAssembler:
             "step": self._step,
             "end_ns": end.host_ns,
             "host_us": (end.host_ns - start.host_ns) // 1000,
-            "data_host_us": step.data_host_ns // 1000,
             "lag_forward_us": _micro(step.lag_forward),
             "lag_backward_us": _micro(step.lag_backward),
             "lag_width_us": step.lag_width // 1000,
@@ -134,6 +134,7 @@ class StepAssembler:
         }
         for phase in PHASES:
             row[phase + "_us"] = step.phases[phase] // 1000
+            row[phase + "_host_us"] = step.host[phase] // 1000
         self._sink(row)
 
 
@@ -141,7 +142,7 @@ class _Step:
     """What has been seen of one step."""
 
     __slots__ = (
-        "data_host_ns",
+        "host",
         "lag_backward",
         "lag_forward",
         "lag_width",
@@ -152,7 +153,7 @@ class _Step:
 
     def __init__(self) -> None:
         self.phases = dict.fromkeys(PHASES, 0)
-        self.data_host_ns = 0
+        self.host = dict.fromkeys(PHASES, 0)
         self.lag_forward: Optional[int] = None
         self.lag_backward: Optional[int] = None
         self.lag_width = 0
@@ -161,8 +162,7 @@ class _Step:
 
     def add(self, phase: str, start: Mark, end: Mark) -> None:
         self.phases[phase] += end.device_ns - start.device_ns
-        if phase == "data":
-            self.data_host_ns += end.host_ns - start.host_ns
+        self.host[phase] += end.host_ns - start.host_ns
 
     def note(self, mark: Mark) -> None:
         if mark.code == "B0":
@@ -176,7 +176,7 @@ class _Step:
     def joined(self, later: "_Step") -> "_Step":
         both = _Step()
         both.phases = {p: self.phases[p] + later.phases[p] for p in PHASES}
-        both.data_host_ns = self.data_host_ns + later.data_host_ns
+        both.host = {p: self.host[p] + later.host[p] for p in PHASES}
         newest = later if later.lag_forward is not None else self
         both.lag_forward, both.lag_width = newest.lag_forward, newest.lag_width
         both.lag_backward = newest.lag_backward

@@ -12,7 +12,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
-from ..session.records import PHASE_COLUMNS, Appender, columns, is_recorded
+from ..session.records import HOST_COLUMNS, PHASE_COLUMNS, Appender, columns, is_recorded
 from .assemble import Row
 
 _INTERVAL_S = 0.5
@@ -26,7 +26,7 @@ _COLUMNS = [
     "end_ns",
     "host_us",
     *PHASE_COLUMNS,
-    "data_host_us",
+    *HOST_COLUMNS,
     "lag_forward_us",
     "lag_backward_us",
     "lag_width_us",

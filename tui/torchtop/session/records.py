@@ -41,8 +41,9 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    marker that ends the step was enqueued), host_us (host time between the
                    step-ending markers), data_us, forward_us, backward_us, exposed_comm_us,
                    pre_optimizer_us, optimizer_us, other_us (the phases on the device's clock; they
-                   tile the step: their sum is its duration), data_host_us (host time inside
-                   next()), lag_forward_us, lag_backward_us (how far the device ran behind the
+                   tile the step: their sum is its duration), data_host_us ... other_host_us (the
+                   same segments on the host's clock: data_host_us is the time inside next()),
+                   lag_forward_us, lag_backward_us (how far the device ran behind the
                    host at the end of forward and of backward compute; null where unknown; 0 on
                    CPU), lag_width_us (uncertainty of both), samples, tokens (null where unknown).
                    Plus ``stride`` (k of `is_recorded`)
@@ -144,6 +145,7 @@ PHASES = (
 """Parts of a step, in the order of DESIGN section 2."""
 
 PHASE_COLUMNS = tuple(phase + "_us" for phase in PHASES)
+HOST_COLUMNS = tuple(phase + "_host_us" for phase in PHASES)
 
 MARKERS = {
     "D0": "data",
