@@ -7,17 +7,10 @@ line of JSON. The first frame is compared with a bare Textual app's, the two sta
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
-import os
-import pty
-import select
-import signal
 import statistics
-import struct
 import sys
 import tempfile
-import termios
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +19,11 @@ COLUMNS, LINES = 120, 40
 WARM_UP_S, WINDOW_S = 5.0, 20.0
 FRAME_LIMIT_S = 30.0
 ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tui"), str(ROOT / "tests")]
+
+from app.made_session import CASES, make  # noqa: E402
+from app.pty_child import Child  # noqa: E402
+
 BARE = """
 from textual.app import App
 from textual.widgets import Static
@@ -44,64 +42,9 @@ run_viewer(FakeController(root.parent), root, replay=sys.argv[2] == "replay")
 """
 
 
-class Child:
-    """A program in a pseudo-terminal; what it writes is counted and its end is kept.
-
-    Args:
-        code: Python to run.
-        arguments: its arguments.
-    """
-
-    def __init__(self, code: str, *arguments: str) -> None:
-        self.started = time.monotonic()
-        self.bytes = 0
-        self.seen = b""
-        environment = {
-            **os.environ,
-            "TERM": "xterm-256color",
-            "COLORTERM": "truecolor",
-            "PYTHONPATH": f"{ROOT / 'tui'}:{ROOT / 'tests'}",
-        }
-        environment.pop("NO_COLOR", None)
-        pid, self.fd = pty.fork()
-        if pid == 0:
-            command = [sys.executable, "-c", code, *arguments]
-            os.execve(sys.executable, command, environment)
-        self.pid = pid
-        size = struct.pack("HHHH", LINES, COLUMNS, 0, 0)
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, size)
-
-    def read(self, seconds: float, until: bytes = b"") -> bool:
-        """Take in what it writes, for a time or until a text was written."""
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            if not select.select([self.fd], [], [], left)[0]:
-                continue
-            try:
-                data = os.read(self.fd, 1 << 16)
-            except OSError:
-                return False
-            self.bytes += len(data)
-            self.seen = (self.seen + data)[-(1 << 18) :]
-            if until and until in self.seen:
-                return True
-        return not until
-
-    def cpu_s(self) -> float:
-        """Processor time of the whole process so far."""
-        stat = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
-
-    def close(self) -> None:
-        """End it and wait."""
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        os.close(self.fd)
-
-
 def first_frame_s(code: str, text: bytes, *arguments: str) -> float:
     """Seconds from the start of a program until it has written a text."""
-    child = Child(code, *arguments)
+    child = Child(code, *arguments, size=(COLUMNS, LINES))
     try:
         if not child.read(FRAME_LIMIT_S, until=text):
             raise SystemExit(f"no frame: {child.seen[-2000:].decode('utf-8', 'replace')}")
@@ -112,7 +55,7 @@ def first_frame_s(code: str, text: bytes, *arguments: str) -> float:
 
 def steady(session: Path, window_s: float) -> tuple[float, float]:
     """Bytes a second and percent of a core while a session is replayed."""
-    child = Child(VIEWER, str(session), "replay")
+    child = Child(VIEWER, str(session), "replay", size=(COLUMNS, LINES))
     try:
         child.read(WARM_UP_S)
         bytes_before, cpu_before, began = child.bytes, child.cpu_s(), time.monotonic()
@@ -126,9 +69,6 @@ def steady(session: Path, window_s: float) -> tuple[float, float]:
 
 def measure(rounds: int, window_s: float) -> dict[str, float]:
     """All figures, on a session made for it."""
-    sys.path[:0] = [str(ROOT / "tui"), str(ROOT / "tests")]
-    from app.made_session import CASES, make
-
     with tempfile.TemporaryDirectory() as folder:
         session = make(Path(folder) / "sessions" / "eight", CASES["eight"], seconds=90)
         first_frame_s(BARE, b"READY")  # files into the page cache

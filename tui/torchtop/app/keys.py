@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from textual.binding import Binding
 
 SESSION = Binding.Group("session")
@@ -16,11 +18,10 @@ def _bind(
     tooltip: str,
     group: Binding.Group,
     *,
-    shown: bool = True,
+    shown: bool = False,
     key_display: str | None = None,
 ) -> Binding:
-    """A binding whose id is its action's name, for remapping."""
-    ident = action.replace("(", "-").replace(")", "").replace("'", "").rstrip("-")
+    """A binding; its id, by which it can be remapped, is made from its action."""
     return Binding(
         key,
         action,
@@ -28,86 +29,63 @@ def _bind(
         show=shown,
         key_display=key_display,
         tooltip=tooltip,
-        id=f"torchtop.{ident}",
+        id="torchtop." + re.sub(r"[^a-z0-9]+", "-", action.replace("-", "minus-")).strip("-"),
         group=group,
     )
 
 
-WORKLOADS = [
-    _bind(
-        str(digit),
-        f"workload({digit})",
-        f"workload {digit}",
-        f"start workload {digit}; asks first when a run is live",
-        SESSION,
-        shown=False,
-    )
-    for digit in range(1, 10)
-]
+_WORKLOAD = "start a workload; asks first when a run is live"
+_SESSIONS = "an older, a newer session"
+_TURN = "the next, the previous pane"
+_INTERVAL = "look at the session more, less often"
+_SIDEWAYS = "logs: another rank; replay: 10 s back, on"
+_SCROLL = "logs: move through the text; End follows again"
+
+PALETTE = _bind("ctrl+p", "command_palette", "palette", "find a command by name", PROGRAM)
+"""Belongs to the app: Textual adds one of its own where it is missing."""
 
 BINDINGS = [
-    *WORKLOADS,
-    _bind("w", "pick", "pick", "pick a workload from the list", SESSION),
-    _bind("s", "start", "start", "start the workload that is shown again, or pick one", SESSION),
-    _bind("x", "stop", "stop", "stop the run; asks first, and offers to kill it", SESSION),
-    _bind("r", "restart", "restart", "stop the run and start it again, as it is", SESSION),
-    _bind("S", "save", "save", "save the session's summary", SESSION),
-    _bind("o", "options", "options", "the options in force", SESSION),
-    _bind(
-        "[",
-        "session(-1)",
-        "older session",
-        "show the session before this one",
-        SESSION,
-        shown=False,
+    *(
+        _bind(str(digit), f"workload({digit})", f"workload {digit}", _WORKLOAD, SESSION)
+        for digit in range(1, 10)
     ),
+    _bind("w", "pick", "pick", "pick a workload from the list", SESSION, shown=True),
+    _bind("s", "start", "start", "start what is shown again, or pick", SESSION, shown=True),
+    _bind("x", "stop", "stop", "stop the run; asks first, and offers to kill", SESSION, shown=True),
+    _bind("r", "restart", "restart", "stop the run and start it again", SESSION, shown=True),
+    _bind("S", "save", "save", "save the session's summary", SESSION, shown=True),
+    _bind("o", "options", "options", "the options in force", SESSION, shown=True),
+    _bind("[", "session(-1)", "older session", _SESSIONS, SESSION),
+    _bind("]", "session(1)", "newer session", _SESSIONS, SESSION),
+    _bind("l", "pane('logs')", "logs", "the logs: go there, alone, back", DISPLAY, shown=True),
+    _bind("h", "pane('host')", "host", "the host: go there, alone, back", DISPLAY, shown=True),
     _bind(
-        "]", "session(1)", "newer session", "show the session after this one", SESSION, shown=False
+        "e", "pane('events')", "events", "the events: go there, alone, back", DISPLAY, shown=True
     ),
-    _bind("l", "pane('logs')", "logs", "the logs: in view, then alone, then back", DISPLAY),
-    _bind("h", "pane('host')", "host", "the host: in view, then alone, then back", DISPLAY),
-    _bind("e", "pane('events')", "events", "the events: in view, then alone, then back", DISPLAY),
-    _bind("z", "zoom", "zoom", "the pane in focus alone, and back", DISPLAY),
-    _bind("space", "pause", "pause", "hold the display still; the run goes on", DISPLAY),
-    _bind("tab", "turn(1)", "next pane", "move the focus on", DISPLAY, shown=False),
-    _bind("shift+tab", "turn(-1)", "previous pane", "move the focus back", DISPLAY, shown=False),
-    _bind("/", "filter", "filter", "show only log lines with a text in them", DISPLAY, shown=False),
-    _bind(
-        "+,=",
-        "interval(-1)",
-        "faster",
-        "look at the session more often",
-        DISPLAY,
-        shown=False,
-        key_display="+",
-    ),
-    _bind("-", "interval(1)", "slower", "look at the session less often", DISPLAY, shown=False),
-    _bind(
-        "left", "sideways(-1)", "back", "replay: 10 s back; logs: rank before", DISPLAY, shown=False
-    ),
-    _bind("right", "sideways(1)", "on", "replay: 10 s on; logs: next rank", DISPLAY, shown=False),
-    _bind(".", "replay_end", "to the end", "replay: go to the end", DISPLAY, shown=False),
-    _bind("up", "scroll(1)", "up", "logs: a line up", DISPLAY, shown=False),
-    _bind("down", "scroll(-1)", "down", "logs: a line down", DISPLAY, shown=False),
-    _bind("pageup", "scroll(20)", "page up", "logs: a page up", DISPLAY, shown=False),
-    _bind("pagedown", "scroll(-20)", "page down", "logs: a page down", DISPLAY, shown=False),
-    _bind("home", "scroll(100000)", "first line", "logs: to the first line", DISPLAY, shown=False),
-    _bind(
-        "end",
-        "scroll(-100000)",
-        "follow",
-        "logs: to the last line, and follow",
-        DISPLAY,
-        shown=False,
-    ),
-    _bind("escape", "back", "back", "all panes again", DISPLAY, shown=False),
-    _bind("question_mark", "help", "help", "this page", PROGRAM, key_display="?"),
-    _bind(
-        "ctrl+p", "app.command_palette", "palette", "find a command by name", PROGRAM, shown=False
-    ),
-    _bind("q", "quit", "quit", "leave; with a live run asks what becomes of it", PROGRAM),
-    _bind("ctrl+c", "quit", "quit", "the same", PROGRAM, shown=False),
+    _bind("z", "zoom", "zoom", "the pane in focus alone, and back", DISPLAY, shown=True),
+    _bind("space", "pause", "pause", "hold the display; the run goes on", DISPLAY, shown=True),
+    _bind("tab", "turn(1)", "next pane", _TURN, DISPLAY),
+    _bind("shift+tab", "turn(-1)", "previous pane", _TURN, DISPLAY),
+    _bind("/", "filter", "filter", "logs: only lines with a text in them", DISPLAY),
+    _bind("+", "interval(-1)", "faster", _INTERVAL, DISPLAY),
+    _bind("=", "interval(-1)", "faster", "", DISPLAY),
+    _bind("-", "interval(1)", "slower", _INTERVAL, DISPLAY),
+    _bind("left", "sideways(-1)", "back", _SIDEWAYS, DISPLAY),
+    _bind("right", "sideways(1)", "on", _SIDEWAYS, DISPLAY),
+    _bind(".", "replay_end", "to the end", "replay: go to the end", DISPLAY),
+    _bind("up", "scroll(1)", "up", _SCROLL, DISPLAY),
+    _bind("down", "scroll(-1)", "down", _SCROLL, DISPLAY),
+    _bind("pageup", "scroll(20)", "page up", _SCROLL, DISPLAY),
+    _bind("pagedown", "scroll(-20)", "page down", _SCROLL, DISPLAY),
+    _bind("home", "scroll(100000)", "first line", _SCROLL, DISPLAY),
+    _bind("end", "scroll(-100000)", "follow", _SCROLL, DISPLAY),
+    _bind("escape", "back", "back", "all panes again", DISPLAY),
+    _bind("question_mark", "help", "help", "this page", PROGRAM, shown=True, key_display="?"),
+    PALETTE,
+    _bind("q", "quit", "quit", "leave; asks what becomes of a live run", PROGRAM, shown=True),
+    _bind("ctrl+c", "quit", "quit", "leave; asks what becomes of a live run", PROGRAM),
 ]
+"""In the order in which help shows them; those with one tooltip share a line there."""
 
 _DISPLAYS = {
     "question_mark": "?",
@@ -121,6 +99,9 @@ _DISPLAYS = {
     "pageup": "PgUp",
     "pagedown": "PgDn",
     "escape": "Esc",
+    "space": "Space",
+    "ctrl+c": "Ctrl+C",
+    "ctrl+p": "Ctrl+P",
     "tab": "Tab",
     "shift+tab": "Shift+Tab",
     "left": "Left",

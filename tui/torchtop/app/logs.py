@@ -21,6 +21,9 @@ _ESCAPE = re.compile(
 )
 """CSI, OSC and other string sequences, and two-character escapes (ECMA-48)."""
 
+_RUBBED_OUT = re.compile("[^\x08]\x08")
+"""A character and the backspace after it."""
+
 
 class LogLine(NamedTuple):
     """One line of one rank."""
@@ -48,7 +51,7 @@ def neutralise(line: str) -> str:
     parts = [part for part in line.rstrip("\r\n").split("\r") if part]
     text = _ESCAPE.sub("", parts[-1]) if parts else ""
     while "\b" in text:
-        shorter = re.sub(r"[^\b]\b", "", text)
+        shorter = _RUBBED_OUT.sub("", text)
         text = shorter if shorter != text else text.replace("\b", "")
     return clean(text).rstrip()
 

@@ -6,16 +6,19 @@ import dataclasses
 import os
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
+from textual.binding import BindingType
 from textual.screen import Screen
 
 from torchtop.app import messages
 from torchtop.app.charts.glyphs import ASCII, UNICODE
 from torchtop.app.controller import Controller
 from torchtop.app.follow import FollowThread
+from torchtop.app.keys import BINDINGS, PALETTE
 from torchtop.app.operations import Operations
 from torchtop.app.screens.main import MainScreen
 from torchtop.app.terminal import Terminal, ascii_only, detach_on_signals
@@ -38,6 +41,7 @@ class TorchtopApp(App[int]):
     CSS = "* { scrollbar-size: 0 0; }"
     ENABLE_COMMAND_PALETTE = True
     ESCAPE_TO_MINIMIZE = False
+    BINDINGS: ClassVar[list[BindingType]] = [PALETTE]
 
     def __init__(
         self,
@@ -177,22 +181,16 @@ class TorchtopApp(App[int]):
         self.main.action_quit()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The palette offers what the keys do."""
-        seen: set[str] = set()
-        for active in self.main.active_bindings.values():
-            binding = active.binding
-            if binding.group is None or binding.action in seen or "palette" in binding.action:
-                continue
-            seen.add(binding.action)
-            title = binding.description.capitalize()
-            yield SystemCommand(title, binding.tooltip, self._command(binding.action))
+        """The palette offers the workloads, and what the keys of the footer do."""
+        for entry in self.view.catalog:
+            name, summary = clean(entry.name, 60), clean(entry.problem or entry.summary, 200)
+            start = partial(self.main.request_start, entry.name, {})
+            yield SystemCommand(f"Start {name}", summary, start)
+        for binding in BINDINGS:
+            if binding.show or binding.action.startswith(("session", "interval", "filter")):
+                run = partial(self.main.run_action, binding.action)
+                yield SystemCommand(binding.description.capitalize(), binding.tooltip, run)
         yield SystemCommand("Theme", "change the colours", self.action_change_theme)
-
-    def _command(self, action: str) -> Any:
-        async def run() -> None:
-            await self.main.run_action(action)
-
-        return run
 
     def _make_palette(self) -> Palette:
         theme = self.current_theme

@@ -160,15 +160,24 @@ def theme_palette(theme: Theme) -> Palette:
     styles["focus"] = Style.parse(f"bold {back} on {accent}")
     styles["select"] = Style.parse(f"{text} on {_mix(accent, back, 0.7)}")
     styles["chart.on_peak"] = Style.parse(f"{chart} on {peak}")
-    surfaces = {
-        "data": warn,
+    styles.update(_surfaces(theme, back))
+    return Palette(styles)
+
+
+def _surfaces(theme: Theme, back: str) -> dict[str, Style]:
+    """The phases of a stacked bar: dark letters on a quiet colour."""
+    text, accent = theme.foreground or "#c8cedb", theme.accent or theme.primary
+    good = theme.success or "#8fc77c"
+    colours = {
+        "data": theme.warning or "#e0af68",
         "forward": accent,
-        "backward": second,
-        "exposed_comm": bad,
+        "backward": theme.secondary or accent,
+        "exposed_comm": theme.error or "#f0718b",
         "pre_optimizer": _mix(good, accent, 0.5),
         "optimizer": good,
         "other": _mix(text, back, 0.5),
     }
-    for name, colour in surfaces.items():
-        styles["phase." + name] = Style.parse(f"bold {back} on {_mix(colour, back, 0.16)}")
-    return Palette(styles)
+    return {
+        f"phase.{name}": Style.parse(f"bold {back} on {_mix(colour, back, 0.16)}")
+        for name, colour in colours.items()
+    }

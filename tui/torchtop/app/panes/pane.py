@@ -11,7 +11,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from torchtop.app.panes.parts import heading, titled
-from torchtop.app.text import Row, Span, asciify, fit, width
+from torchtop.app.text import Row, Span, asciify, clean, fit, width
 from torchtop.app.view import View
 
 if TYPE_CHECKING:
@@ -76,7 +76,11 @@ class Rows(Widget):
         self.redraw()
 
     def _sized(self, cells: int, height: int) -> list[Row]:
-        rows = [fit(row, cells) for row in self.compute(cells, height)[:height]]
+        try:
+            rows = [fit(row, cells) for row in self.compute(cells, height)[:height]]
+        except Exception as error:  # one odd record must not end a viewer that is open all day
+            told = clean(f"cannot draw this: {type(error).__name__}: {error}")
+            rows = [fit([(told, "warn")], cells)]
         rows += [fit([], cells)] * (height - len(rows))
         if self.view.glyphs.ascii:
             rows = [tuple((asciify(text), style) for text, style in row) for row in rows]

@@ -46,7 +46,7 @@ def body(view: View, width: int, height: int) -> list[Row]:
     ranks = [rank for rank in items(analysis, "ranks") if isinstance(rank, Mapping)]
     scale = max([sum(frontier.values()), *(_total(rank) for rank in ranks)], default=1.0) or 1.0
     rows = [_bar(view, "step", frontier, scale=scale, width=width, style="value")]
-    rows += _legend(phases, width, max(1, height - len(rows)))
+    rows += _legend(phases, width, height - len(rows))
     room = height - len(rows)
     chart = 0 if room < 4 else max(2, min(room - len(ranks), 12))
     rows += _ranks(view, snapshot, ranks, scale=scale, width=width, rows=room - chart)
@@ -70,7 +70,7 @@ def _bar(
 def _legend(phases: Mapping[str, Any], width: int, rows: int) -> list[Row]:
     """Each phase that matters, with its time and share, in columns."""
     shown = [name for name in PHASES if (_share(phases, name) or 0.0) >= _SHOWN_SHARE]
-    if not shown:
+    if not shown or rows < 1:
         return []
     wide = (width + 2) // 30 >= 2
     names, mark = (PHASE_NAMES, " {} ") if wide else (PHASE_SHORT, "{}")

@@ -43,8 +43,13 @@ class Lines(Sheet[None]):
 
     def rows(self, width: int, height: int) -> list[Row]:
         """The part that is in view."""
-        self.at = max(0, min(self.at, len(self.lines) - height))
-        return list(self.lines[self.at : self.at + height])
+        space = height if len(self.lines) <= height else height - 1
+        self.at = max(0, min(self.at, len(self.lines) - space))
+        shown = list(self.lines[self.at : self.at + space])
+        if space < height:
+            below = len(self.lines) - self.at - space
+            shown.append(((f"{below} more lines below" if below else "the end", "faint"),))
+        return shown
 
     def on_key(self, event: Any) -> None:
         """The key that opened the sheet closes it."""
@@ -63,36 +68,32 @@ class Lines(Sheet[None]):
 
 
 def help_lines(bindings: Iterable[Binding]) -> list[Row]:
-    """The keys in groups, as they are bound now."""
-    groups: dict[str, list[tuple[str, str]]] = {}
-    seen: dict[str, int] = {}
+    """The keys in groups, as they are bound now; keys with one tooltip share a line.
+
+    Args:
+        bindings: those in force, in the order of the page.
+    """
+    groups: dict[str, dict[str, list[str]]] = {}
     for binding in bindings:
-        group = groups.setdefault(binding.group.description if binding.group else "", [])
-        key = binding.key_display or key_name(binding.key)
-        if binding.id in seen and binding.id:
-            index = seen[binding.id]
-            if binding.key_display is None:
-                group[index] = (f"{group[index][0]} {key}", group[index][1])
-            continue
-        if binding.id:
-            seen[binding.id] = len(group)
-        group.append((key, binding.tooltip or binding.description))
+        if binding.tooltip and binding.group is not None:
+            keys = groups.setdefault(binding.group.description, {}).setdefault(binding.tooltip, [])
+            keys.append(binding.key_display or key_name(binding.key))
     rows: list[Row] = []
-    for name, keys in groups.items():
+    for name, lines in groups.items():
         if rows:
             rows.append(())
         rows.append(((name, "title"),))
-        rows += [((pad(key, 12), "key"), (text, "")) for key, text in _digits(keys)]
+        rows += [((pad(_keys(keys), 17), "key"), (text, "")) for text, keys in lines.items()]
     return rows
 
 
-def _digits(keys: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """One line for the nine workload keys."""
-    digits = [key for key, _ in keys if key.isdigit()]
-    if len(digits) < 9:
-        return keys
-    rest = [(key, text) for key, text in keys if not key.isdigit()]
-    return [("1-9", "start a workload; asks first when a run is live"), *rest]
+def _keys(keys: Sequence[str]) -> str:
+    """Keys in a row, digits as a range, and of many the first and the last."""
+    if len(keys) > 4:
+        return (
+            f"{keys[0]}-{keys[-1]}" if keys[0].isdigit() else f"{keys[0]} {keys[1]} ... {keys[-1]}"
+        )
+    return " ".join(keys)
 
 
 def option_lines(snapshot: Snapshot) -> list[Row]:

@@ -9,7 +9,7 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from torchtop.app.follow import INTERVALS_S, SEEK_S
-from torchtop.app.keys import BINDINGS
+from torchtop.app.keys import BINDINGS, PALETTE
 from torchtop.app.panes.pane import Pane, Rows
 from torchtop.app.screens.board import Board, FooterLine, HeaderLine
 from torchtop.app.screens.requests import Requests
@@ -24,7 +24,7 @@ class MainScreen(Requests, Screen[None]):
     """Everything but the modals."""
 
     DEFAULT_CSS = "MainScreen { layout: vertical; overflow: hidden; }"
-    BINDINGS: ClassVar[list[BindingType]] = [*BINDINGS]
+    BINDINGS: ClassVar[list[BindingType]] = [b for b in BINDINGS if b is not PALETTE]
     AUTO_FOCUS = ""
     app: TorchtopApp
 
@@ -132,6 +132,9 @@ class MainScreen(Requests, Screen[None]):
         """The keys."""
         from torchtop.app.screens.lines import Lines, help_lines
 
-        bindings = [active.binding for active in self.active_bindings.values()]
-        ours = [binding for binding in bindings if binding.group is not None]
-        self.app.push_screen(Lines("keys", help_lines(ours), "?"))
+        order = [binding.id for binding in BINDINGS]
+        active = [active.binding for active in self.active_bindings.values()]
+        bound = sorted(
+            (b for b in active if b.id in order), key=lambda b: (order.index(b.id), len(b.key))
+        )
+        self.app.push_screen(Lines("keys", help_lines(bound), "?"))

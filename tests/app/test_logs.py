@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.made_session import HOSTILE
+from torchtop.app.logs import LogLine, LogPage, LogTail, neutralise
+from torchtop.app.panes.logs import body, matching
+from torchtop.app.text import plain, row_width
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("plain\n", "plain"),
+        ("\x1b[31mred\x1b[0m text", "red text"),
+        ("\x1b]0;title\x07after", "after"),
+        ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1bP+q544e\x1b\\dcs", "dcs"),
+        ("\x1b[?1049h\x1b[2J\x1b[Hgone", "gone"),
+        (" 10%|#   |\r 20%|##  |\r", " 20%|##  |"),
+        ("done\r\n", "done"),
+        ("abc\b\bX", "aX"),
+        ("\b\b\b", ""),
+        ("\x1b", "·"),
+        ("[bold]not markup[/]", "[bold]not markup[/]"),
+        ("tab\tstop", "tab  stop"),
+    ],
+)
+def test_a_raw_line_becomes_what_a_terminal_would_leave(raw: str, shown: str) -> None:
+    assert neutralise(raw) == shown
+
+
+def test_nothing_of_a_hostile_line_reaches_the_terminal() -> None:
+    assert neutralise(HOSTILE.encode("utf-8", "replace").decode()).isprintable()
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    for rank in (0, 1):
+        (tmp_path / "run_1" / "attempt_0" / str(rank)).mkdir(parents=True)
+    return tmp_path
+
+
+def write(logs: Path, rank: int, data: bytes, stream: str = "stdout") -> None:
+    with (logs / "run_1" / "attempt_0" / str(rank) / f"{stream}.log").open("ab") as file:
+        file.write(data)
+
+
+def test_lines_are_taken_once_and_by_rank(logs: Path) -> None:
+    tail = LogTail(logs)
+    write(logs, 0, b"one\ntwo\n")
+    write(logs, 1, b"warning\n", "stderr")
+    first = tail.poll()
+    write(logs, 0, b"three\n")
+    assert first.lines == (
+        LogLine(0, "stdout", "one"),
+        LogLine(0, "stdout", "two"),
+        LogLine(1, "stderr", "warning"),
+    )
+    assert [line.text for line in tail.poll().lines] == ["one", "two", "warning", "three"]
+    assert first.ranks == (0, 1)
+
+
+def test_an_unchanged_log_is_the_same_page(logs: Path) -> None:
+    tail = LogTail(logs)
+    write(logs, 0, b"one\n")
+    assert tail.poll() is tail.poll()
+
+
+def test_a_progress_bar_is_one_line_that_changes(logs: Path) -> None:
+    tail = LogTail(logs)
+    for percent in (10, 20, 30):
+        write(logs, 0, b"\r%d%%|##" % percent, "stderr")
+        page = tail.poll()
+    assert [line.text for line in page.lines] == ["30%|##"]
+
+
+def test_a_torn_character_is_whole_when_its_rest_comes(logs: Path) -> None:
+    tail = LogTail(logs)
+    write(logs, 0, "é".encode()[:1])
+    tail.poll()
+    write(logs, 0, "é".encode()[1:] + b"\n")
+    assert [line.text for line in tail.poll().lines] == ["é"]
+
+
+def test_a_log_of_any_length_takes_fixed_memory(logs: Path) -> None:
+    tail = LogTail(logs)
+    for block in range(30):
+        write(logs, 0, b"".join(b"line %d\n" % (block * 1000 + i) for i in range(1000)))
+        page = tail.poll()
+    assert len(page.lines) == 2000
+    assert page.lines[-1].text == "line 29999"
+
+
+def test_a_line_without_end_takes_fixed_memory(logs: Path) -> None:
+    tail = LogTail(logs)
+    for _ in range(40):
+        write(logs, 0, b"x" * 100_000)
+        page = tail.poll()
+    assert len(page.lines[0].text) <= 4096
+
+
+def test_a_long_log_is_opened_at_its_end(logs: Path) -> None:
+    write(logs, 0, b"".join(b"line %d\n" % i for i in range(100_000)))
+    page = LogTail(logs).poll()
+    assert page.lines[-1].text == "line 99999"
+    assert all(line.text.startswith("line ") for line in page.lines)
+
+
+def test_a_log_that_starts_anew_is_read_anew(logs: Path) -> None:
+    tail = LogTail(logs)
+    write(logs, 0, b"a long first line\n")
+    tail.poll()
+    (logs / "run_1" / "attempt_0" / "0" / "stdout.log").write_bytes(b"new\n")
+    assert tail.poll().lines[-1].text == "new"
+
+
+def test_no_logs_are_an_empty_page(tmp_path: Path) -> None:
+    assert LogTail(tmp_path / "nowhere").poll() == LogPage()
+
+
+LINES = tuple(LogLine(i % 2, "stdout", f"Line {i}") for i in range(20))
+
+
+def test_lines_are_chosen_by_rank_and_by_text() -> None:
+    page = LogPage(LINES, (0, 1), 20)
+    assert len(matching(page, 1, "")) == 10
+    assert matching(page, None, "line 1")[0].text == "Line 1"
+    assert matching(page, 0, "line 13") == []
+
+
+def test_the_end_is_shown_or_a_place_before_it() -> None:
+    assert plain(body(LINES, True, 0, 30, 3)[-1]).split() == ["r1", "Line", "19"]
+    assert plain(body(LINES, True, 5, 30, 3)[-1]).split() == ["r0", "Line", "14"]
+
+
+def test_standard_error_is_marked_by_a_sign() -> None:
+    assert "!" in plain(body([LogLine(0, "stderr", "x")], True, 0, 30, 3)[0])
+
+
+def test_long_lines_are_cut() -> None:
+    rows = body([LogLine(0, "stdout", "x" * 5000)], True, 0, 40, 3)
+    assert row_width(rows[0]) == 40

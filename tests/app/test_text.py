@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+
+from app.made_session import HOSTILE
+from torchtop.app.text import asciify, clean, cut, fit, plain, row_width, spread, width, wrap
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("plain", "plain"),
+        ("\x1b[2Jx", "·[2Jx"),
+        ("a\tb\nc\rd", "a  b c d"),
+        ("\u202eevil\u202c", "evil"),
+        ("bell\x07 nul\x00 c1\x9b", "bell· nul· c1·"),
+        ("\ud83d", "?"),
+        ("日本語", "日本語"),
+        ("heart\ufe0f", "heart"),
+        ("line\u2028end", "line·end"),
+    ],
+)
+def test_text_of_others_becomes_one_harmless_line(given: str, expected: str) -> None:
+    assert clean(given) == expected
+
+
+def test_cleaned_text_can_always_be_written_to_a_terminal() -> None:
+    text = clean(HOSTILE)
+    text.encode("utf-8")
+    assert text.isprintable()
+
+
+@pytest.mark.parametrize("cells", range(1, 30))
+def test_a_cut_text_never_takes_more_cells(cells: int) -> None:
+    for text in ("ascii only text", "日本語テスト mixed", "e\u0301" * 40):
+        assert width(cut(text, cells)) <= cells
+
+
+def test_a_cut_says_that_something_is_missing() -> None:
+    assert cut("slow-loader", 6) == "slow-…"
+    assert cut("slow", 6) == "slow"
+
+
+@pytest.mark.parametrize("cells", range(1, 40))
+def test_a_fitted_row_has_exactly_the_width(cells: int) -> None:
+    row = [("日本", "a"), (" bar ", "b"), ("baz", "c"), ("ｗｉｄｅ", "d")]
+    assert row_width(fit(row, cells)) == cells
+
+
+def test_trailing_space_is_no_text_that_could_be_missing() -> None:
+    assert plain(fit([("quit   ", "")], 4)) == "quit"
+
+
+def test_spread_puts_the_parts_at_both_ends() -> None:
+    assert plain(spread([("left", "")], [("right", "")], 12)) == "left   right"
+
+
+def test_spread_cuts_the_left_part_first() -> None:
+    assert plain(spread([("a long text", "")], [("right", "")], 12)) == "a long…right"
+
+
+def test_wrapping_breaks_between_words_and_cuts_the_last_line() -> None:
+    assert wrap("one two three four", 9, 2) == ["one two", "three fo…"]
+    assert wrap("", 9, 2) == []
+
+
+def test_ascii_text_keeps_its_width() -> None:
+    text = "▲ 38 % … 日本 → µ"
+    assert asciify(text).isascii()
+    assert len(asciify(text)) == width(text)
