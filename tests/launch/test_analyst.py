@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from launch.supervised import wait_until
-from torchtop.launch import boot
+from torchtop.diagnose.thresholds import DEFAULT
+from torchtop.launch import analyst, boot
 from torchtop.launch.analyst import analyse_again
 from torchtop.session.paths import SessionError, SessionPaths, new_session, write_json
 from torchtop.session.records import PHASE_COLUMNS, Appender, encode
@@ -153,3 +154,17 @@ def test_the_process_analyses_each_second_and_finishes_on_sigterm(paths: Session
     # then its last words know of them
     assert Tail(paths.analysis).poll()[-1]["step"] == 199
     assert Tail(paths.history).poll()[-1]["kind"] == "minute"
+
+
+def test_a_sessions_own_thresholds_count(tmp_path: Path) -> None:
+    # Given a session that was started with a limit of its own, and one with nonsense
+    paths = SessionPaths(tmp_path / "own")
+    paths.root.mkdir()
+    write_json(paths.meta, {"thresholds": {"warmup_steps": 3}})
+    other = SessionPaths(tmp_path / "other")
+    other.root.mkdir()
+    write_json(other.meta, {"thresholds": {"no_such": 3}})
+
+    # Then the first is judged by it, and the second as usual
+    assert analyst._limits(paths).warmup_steps == 3
+    assert analyst._limits(other) == DEFAULT

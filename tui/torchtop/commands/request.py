@@ -11,12 +11,12 @@ from pathlib import Path
 from torchtop.commands.errors import UsageError
 from torchtop.commands.placement import Wish, place
 from torchtop.commands.text import safe
+from torchtop.diagnose.thresholds import Thresholds
 from torchtop.launch import config
 from torchtop.launch.catalog import Catalog, Entry, load_catalog
 from torchtop.launch.interpreter import inspect
 from torchtop.launch.spec import LaunchSpec
 from torchtop.session.paths import home
-
 
 Tell = Callable[[str], None]
 """Takes a line that is worth knowing and no error."""
@@ -120,6 +120,7 @@ def _placed(spec: LaunchSpec, wish: Wish, python: str | None, tell: Tell) -> Lau
         tell(placement.note)
     return replace(
         spec,
+        thresholds=thresholds(config.load_config(Path.cwd())),
         python=interpreter.path,
         device=placement.device,
         nproc=placement.nproc,
@@ -160,6 +161,19 @@ def consent(entry: Entry, yes: bool) -> None:
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise UsageError(f"{entry.name} was not started")
     config.give_consent(own, home())
+
+
+def thresholds(found: config.Config) -> dict[str, float]:
+    """The limits of the diagnosis that the configuration files change.
+
+    Raises:
+        UsageError: one does not exist, or is no number.
+    """
+    try:
+        Thresholds.from_mapping(found.thresholds)
+    except ValueError as error:
+        raise UsageError(f"[thresholds] in {config.FILE_NAME}: {safe(error)}") from None
+    return dict(found.thresholds)
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, str]:

@@ -44,8 +44,10 @@ class Rollup:
 
     def add_step(self, step: FrontierStep, warmup: bool) -> None:
         """Count a step that all ranks recorded, and the unrecorded ones before it."""
-        spans, span_us = 1, step.rows[0].host_us or step.step_us
-        if self._previous is not None:
+        spans, span_us = 1, step.step_us
+        if self._previous is not None and step.step - self._previous.step > 1:
+            # Unrecorded steps lie between: the host's clock spans them. Where none does, the
+            # device's is better, for at the start of a run the host runs ahead of it.
             spans = step.step - self._previous.step
             span_us = max(0, step.rows[0].end_ns - self._previous.rows[0].end_ns) // 1000
         self._previous = step

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from torchtop.diagnose.analyser import Analyser
+from torchtop.diagnose.thresholds import DEFAULT, Thresholds
 from torchtop.session.paths import SessionError, SessionPaths, is_locked, read_json
 from torchtop.session.records import Appender, Record
 from torchtop.session.tail import SessionTail, Tail
@@ -41,10 +42,13 @@ class Analyst:
         analysis: where ``analysis`` records go.
         history: where ``minute`` records go.
         now_ns: the present, in monotonic nanoseconds.
+        limits: the thresholds of the session.
     """
 
-    def __init__(self, analysis: Appender, history: Appender, now_ns: int) -> None:
-        self._analyser = Analyser()
+    def __init__(
+        self, analysis: Appender, history: Appender, now_ns: int, limits: Thresholds = DEFAULT
+    ) -> None:
+        self._analyser = Analyser(limits)
         self._analysis = analysis
         self._history = history
         self._next_ns = now_ns + _TICK_NS
@@ -97,6 +101,14 @@ class Analyst:
                 traceback.print_exc()
 
 
+def _limits(paths: SessionPaths) -> Thresholds:
+    """The thresholds that the session was started with; those that make no sense are left out."""
+    try:
+        return Thresholds.from_mapping((read_json(paths.meta) or {}).get("thresholds") or {})
+    except (ValueError, AttributeError):
+        return DEFAULT
+
+
 def watch(paths: SessionPaths) -> None:
     """Analyse a session as it runs, until SIGTERM; then read everything once more and finish.
 
@@ -108,7 +120,7 @@ def watch(paths: SessionPaths) -> None:
     tail = SessionTail(paths, skip=OWN_FILES)
     analysis = Appender(paths.analysis, "analyst")
     history = Appender(paths.history, "analyst")
-    analyst = Analyst(analysis, history, time.monotonic_ns())
+    analyst = Analyst(analysis, history, time.monotonic_ns(), _limits(paths))
     ending = False
     while not ending:
         wait_s = max(0.0, (analyst.next_ns - time.monotonic_ns()) / 1e9)
@@ -139,7 +151,7 @@ def analyse_again(paths: SessionPaths) -> None:
     made = {path: path.with_name(f".{path.name}.{os.getpid()}") for path in _own(paths)}
     try:
         analysis, history = (Appender(partial, "analyst") for partial in made.values())
-        analyst = Analyst(analysis, history, first[0])
+        analyst = Analyst(analysis, history, first[0], _limits(paths))
         now_ns = first[0]
         analyst.feed(first[1], first[2])
         for at_ns, source, record in merged:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from torchtop.session.records import start_ticks
@@ -44,6 +45,15 @@ class Child:
     start_ticks: int | None
 
 
+def _arm(supervisor: int) -> None:
+    """In the child, before exec: usual signal actions, and SIGTERM when the supervisor dies."""
+    for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
+        signal.signal(signum, signal.SIG_DFL)
+    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    if os.getppid() != supervisor:
+        os._exit(1)
+
+
 def spawn(
     role: str,
     command: Sequence[str],
@@ -63,20 +73,12 @@ def spawn(
         command: argv.
         output: file that takes stdout and stderr, appended to.
         cwd: working directory.
-        env: the whole environment.
+        env: all of it.
 
     Raises:
         OSError: the program cannot be started.
     """
-    supervisor = os.getpid()
-
-    def arm() -> None:
-        for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
-            signal.signal(signum, signal.SIG_DFL)
-        _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-        if os.getppid() != supervisor:
-            os._exit(1)
-
+    arm = partial(_arm, os.getpid())
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     fd = os.open(output, flags, 0o600)
     try:

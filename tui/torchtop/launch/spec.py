@@ -51,6 +51,7 @@ class LaunchSpec:
         steps: stop after this many steps, or None.
         duration_s: stop this long after the start, or None.
         shutdown_timeout_s: how long torchrun waits for its ranks between SIGTERM and SIGKILL.
+        thresholds: limits of the diagnosis that differ from the table's, by name.
         soft_timeout_s: how long a soft stop waits for the ranks to end by themselves.
     """
 
@@ -68,6 +69,7 @@ class LaunchSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     steps: int | None = None
     duration_s: float | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
     shutdown_timeout_s: float = 8.0
     soft_timeout_s: float = 20.0
 

@@ -89,6 +89,7 @@ def describe(spec: LaunchSpec, paths: SessionPaths, found: Interpreter) -> dict[
         "host": socket.gethostname(),
         "steps": spec.steps,
         "duration_s": spec.duration_s,
+        "thresholds": dict(spec.thresholds),
         "versions": interpreter.versions(found),
     }
 

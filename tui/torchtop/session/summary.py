@@ -260,7 +260,7 @@ def _gpus(paths: SessionPaths, minutes: list[Record]) -> list[dict[str, Any]]:
             peak = None
             for minute in minutes:
                 for gpu in minute.get("gpus") or ():
-                    if gpu.get("index") == fact.get("index"):
+                    if _is_gpu(gpu, fact, node.root.name):
                         names = ("samples", "util_percent", "sm_active", "sm_active_samples")
                         _add(sums, {n: gpu.get(n) for n in (*names, "power_w")})
                         peak = _most([peak, gpu.get("memory_peak_bytes")])
@@ -276,6 +276,13 @@ def _gpus(paths: SessionPaths, minutes: list[Record]) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def _is_gpu(gpu: Mapping[str, Any], fact: Mapping[str, Any], host: str) -> bool:
+    """Whether a minute's entry is of this GPU: by UUID, or by node and index without one."""
+    if gpu.get("uuid") and fact.get("uuid"):
+        return gpu.get("uuid") == fact.get("uuid")
+    return gpu.get("index") == fact.get("index") and gpu.get("host", host) == host
 
 
 def _mean(total: float | None, count: int | None, digits: int) -> float | None:
