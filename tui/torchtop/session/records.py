@@ -43,18 +43,23 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    pre_optimizer_us, optimizer_us, other_us (the phases on the device's clock; they
                    tile the step: their sum is its duration), data_host_us ... other_host_us (the
                    same segments on the host's clock: data_host_us is the time inside next()),
-                   lag_forward_us, lag_backward_us (how far the device ran behind the
-                   host at the end of forward and of backward compute; null where unknown; 0 on
-                   CPU), lag_width_us (uncertainty of both), samples, tokens (null where unknown).
-                   Plus ``stride`` (k of `is_recorded`)
+                   lag_data_us ... lag_other_us (how far the device ran behind the host at
+                   the end of each phase: backward at the end of its compute, exposed_comm at the
+                   return of backward; of the last such segment where a step has several; null
+                   where unknown; 0 on CPU), lag_width_us (uncertainty of all), samples, tokens
+                   (null where unknown). Plus ``stride`` (k of `is_recorded`)
     ``totals``     sums over all steps of [from_step, to_step): steps, host_us, the phase columns
                    above, data_host_us, samples, tokens; and phase_steps (steps behind the phases)
     ``beat``       twice a second: marker (last passed, see MARKERS), marker_ns, step, ready
                    (batches waiting in the loader's queue, or null)
+    ``pause``      what (gc|save|eval), step, start_ns, duration_us (host time): something that is
+                   not training held the training thread up; save is torch.save, eval the time from
+                   the first to the last evaluation batch of a stretch; gc only of 1 ms and more
     ``scalars``    step, values {name: number or null}
     ``memory``     allocated_bytes, reserved_bytes, peak_bytes, alloc_retries (CUDA only)
     ``probe``      cost_us (host time spent in the probe since the last), steps, cost_share,
-                   dropped (steps lost), disabled (null, or why the probe took itself out)
+                   dropped (steps lost), disabled (null, or why the probe took itself out),
+                   detail (1: every step has full markers; 0 < share < 1: that share of them)
 
 ``nodes/<host>/events.jsonl`` (that node's supervisor)
     header: session, command (argv of torchrun), cwd, device, nproc
@@ -147,6 +152,7 @@ PHASES = (
 
 PHASE_COLUMNS = tuple(phase + "_us" for phase in PHASES)
 HOST_COLUMNS = tuple(phase + "_host_us" for phase in PHASES)
+LAG_COLUMNS = tuple("lag_" + phase + "_us" for phase in PHASES)
 
 MARKERS = {
     "D0": "data",
