@@ -12,13 +12,21 @@ from pathlib import Path
 import torchtop
 
 _RANK = '''"""Runs the user's script with torchtop's probe; started by torchrun."""
-import importlib.util, pathlib, sys
-_here = pathlib.Path(__file__).absolute().parent
-_spec = importlib.util.spec_from_file_location(
-    "_torchtop", str(_here / "_torchtop" / "__init__.py"),
-    submodule_search_locations=[str(_here / "_torchtop")])
-sys.modules["_torchtop"] = importlib.util.module_from_spec(_spec)
-importlib.import_module("_torchtop.probe.entry").run(globals(), _here)
+import sys
+plain = frozenset(sys.modules)
+import os
+here = os.path.dirname(os.path.abspath(__file__))
+# Nothing in the user's folders takes the place of a standard module while ours are loaded.
+sys.path.insert(0, os.path.dirname(os.__file__))
+import importlib.util
+import pathlib
+folder = os.path.join(here, "_torchtop")
+spec = importlib.util.spec_from_file_location(
+    "_torchtop", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
+sys.modules["_torchtop"] = importlib.util.module_from_spec(spec)
+from _torchtop.probe.entry import run
+del sys.path[0]
+run(globals(), pathlib.Path(here), plain)
 '''
 
 

@@ -2,58 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
-import importlib.machinery
-import importlib.util
 import os
 import platform
-import runpy
 import signal
 import sys
 import traceback
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Dict, List, Optional
+from types import ModuleType, TracebackType
+from typing import Any, Callable, Dict, FrozenSet, Optional
 
 from ..session.records import Appender
-from . import facts
+from . import facts, hooks, main
 
 _PR_SET_PDEATHSIG = 1
 _TRACEBACK_LIMIT = 64_000
 
 
-def run(main_globals: Dict[str, Any], stage: Path) -> None:
-    """Become the script: never returns normally where the script exits.
+def run(main_globals: Dict[str, Any], stage: Path, plain: FrozenSet[str]) -> None:
+    """Become the script: returns or raises as the script does.
 
     Args:
         main_globals: the dictionary of the real ``__main__``, in which the script will run.
         stage: the folder that `rank.py` lies in.
+        plain: the names of the modules that Python itself had loaded before ours.
     """
     _die_with_agent()
     log = _ProcessLog(stage.parent / "ranks")
     arm_on_import(lambda torch: _arm(torch, log))
-    if importlib.util.find_spec("torchtop") is None:
-        # A built-in workload in an interpreter that has torch alone. At the end of the path, so
-        # that nothing of that environment is shadowed.
-        sys.path.append(str(stage / "fallback"))
-    argv = sys.argv[1:]
+    ours = {__file__, main.__file__, main_globals.get("__file__")}
     code = 1
     try:
-        if argv[:1] == ["-m"]:
-            _run_module(argv[1], argv[2:])
-        else:
-            _run_script(main_globals, argv[0], argv[1:])
+        main.run(main_globals, sys.argv[1:], stage / "fallback", plain)
         code = 0
     except SystemExit as stop:
         code = _exit_code(stop)
         raise
-    except KeyboardInterrupt:
-        code = 130
-        raise
     except BaseException as error:
-        _report(error, log)
-        sys.exit(1)
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        _hide_frames(ours)
+        _write_down(error, ours, log)
+        raise
     finally:
         log.write("exit", code=code)
 
@@ -99,116 +90,99 @@ class _ProcessLog:
             pass  # unwatched, but it runs
 
     def write(self, kind: str, **fields: Any) -> None:
+        """Append a record, if there is a file and this is not a forked child."""
         if self._file is None or os.getpid() != self._pid:
             return
-        try:
+        with contextlib.suppress(OSError):
             self._file.write(kind, **fields)
-        except OSError:
-            self._file = None
 
 
 def _arm(torch: ModuleType, log: _ProcessLog) -> None:
-    from . import hooks
+    """Fail open: a release of torch that the probe does not know must still train."""
 
-    hooks.install(torch, log.directory)
+    def report(why: str) -> None:
+        log.write("probe", disabled=why)
+
+    try:
+        hooks.install(torch, log.directory, report)
+    except Exception as error:
+        report("{}: {}".format(type(error).__name__, error))
     log.write("torch", version=str(getattr(torch, "__version__", "")))
 
 
-def arm_on_import(arm: Any) -> None:
+def arm_on_import(arm: Callable[[ModuleType], None]) -> None:
     """Call ``arm(torch)`` as soon as the script's own ``import torch`` is through.
 
     torch is never imported before the script does it: what the script sets up before that import
     must hold.
     """
-    if "torch" in sys.modules:
-        _quietly(arm, sys.modules["torch"])
-        return
     sys.meta_path.insert(0, _TorchFinder(arm))
 
 
 class _TorchFinder:
-    """Finds torch like everybody else, and learns when it has been loaded."""
+    """Finds torch like everybody else, and learns when it has been loaded.
 
-    def __init__(self, arm: Any) -> None:
+    It stays until then: a script may look whether torch is there before it imports it.
+    """
+
+    def __init__(self, arm: Callable[[ModuleType], None]) -> None:
         self._arm = arm
 
-    def find_spec(
-        self, name: str, path: Any = None, target: Any = None
-    ) -> Optional[importlib.machinery.ModuleSpec]:
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """The spec of torch from the finders that come after, with a loader that arms."""
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec("torch")
-        loader = None if spec is None else spec.loader
-        if loader is None:
-            return spec
-        execute, arm = loader.exec_module, self._arm
+        for finder in sys.meta_path:
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec = None if find is None else find(name, path, target)
+            if spec is not None:
+                self._tap(spec.loader)
+                return spec
+        return None
+
+    def _tap(self, loader: Any) -> None:
+        execute = getattr(loader, "exec_module", None)
+        if execute is None:
+            return  # a namespace package: no torch that trains
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module
+            loader.__dict__.pop("exec_module", None)
             execute(module)
-            _quietly(arm, module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self._arm(module)
 
-        loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
-def _quietly(arm: Any, torch: ModuleType) -> None:
-    """Fail open: a release of torch that the probe does not know must still train."""
-    try:
-        arm(torch)
-    except Exception:
-        print("torchtop: the probe could not start:", file=sys.stderr)
-        traceback.print_exc(limit=3)
+        loader.exec_module = exec_module
 
 
-def _run_script(main_globals: Dict[str, Any], script: str, argv: List[str]) -> None:
-    """Run a file as ``python script argv`` does."""
-    path = Path(script).absolute()
-    sys.argv = [script, *argv]
-    if not getattr(sys.flags, "safe_path", False):
-        sys.path[0] = str(path.resolve().parent)
-    if path.is_dir() or path.suffix in (".zip", ".pyz"):
-        runpy.run_path(str(path), run_name="__main__")
-        return
-    code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
-    main_globals.clear()
-    main_globals.update(
-        __name__="__main__",
-        __doc__=None,
-        __package__=None,
-        __loader__=importlib.machinery.SourceFileLoader("__main__", str(path)),
-        __spec__=None,
-        __annotations__={},
-        __builtins__=sys.modules["builtins"],
-        __file__=str(path),
-        __cached__=None,
-    )
-    exec(code, main_globals)
+def _hide_frames(ours: "set[Any]") -> None:
+    """Let Python print the exception that ends the script, without the frames it came through."""
+    show = sys.excepthook
+
+    def excepthook(kind: Any, error: BaseException, frames: Optional[TracebackType]) -> None:
+        sys.excepthook = show
+        kept = _without(ours, frames)
+        show(kind, error.with_traceback(kept), kept)
+
+    sys.excepthook = excepthook
 
 
-def _run_module(name: str, argv: List[str]) -> None:
-    """Run a module as ``python -m name argv`` does."""
-    sys.argv = ["-m", *argv]
-    if not getattr(sys.flags, "safe_path", False):
-        sys.path[0] = str(Path.cwd())
-    runpy._run_module_as_main(name, alter_argv=True)  # type: ignore[attr-defined]
-
-
-def _report(error: BaseException, log: _ProcessLog) -> None:
-    """Write the exception down, and print it as Python would, without our frames."""
-    frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename in (__file__, runpy.__file__):
+def _without(ours: "set[Any]", frames: Optional[TracebackType]) -> Optional[TracebackType]:
+    while frames is not None and frames.tb_frame.f_code.co_filename in ours:
         frames = frames.tb_next
-    error = error.with_traceback(frames)
-    text = "".join(traceback.format_exception(type(error), error, frames))
-    log.write(
-        "exception",
-        type=type(error).__name__,
-        message=str(error)[:4000],
-        traceback=text[-_TRACEBACK_LIMIT:],
-    )
-    sys.excepthook(type(error), error, frames)
+    return frames
+
+
+def _write_down(error: BaseException, ours: "set[Any]", log: _ProcessLog) -> None:
+    """The exception as a record; nothing that it does when it is asked gets in the way."""
+    try:
+        frames = _without(ours, error.__traceback__)
+        lines = traceback.format_exception(type(error), error, frames)
+        text = "".join(lines)[-_TRACEBACK_LIMIT:]
+        message = str(error)[:4000]
+    except Exception:
+        text = message = ""
+    log.write("exception", type=type(error).__name__, message=message, traceback=text)
 
 
 def _exit_code(stop: SystemExit) -> int:
