@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any, Callable, Deque, List, NamedTuple, Optional
 
 _MAX_PENDING = 4096
-"""Markers in flight: beyond this the device is hundreds of steps behind, and steps are dropped."""
+"""Markers in flight: a launch queue holds about a thousand, so beyond this something is wrong."""
 
 _WINDOW_NS = 2_000_000_000
 """How long one clock interval is collected: clocks of host and device drift apart by tens of
@@ -105,16 +105,23 @@ class CudaClock:
     Only the thread that trains calls it (autograd's threads may `mark` while that one waits in
     backward). Events resolve in order, at later markers, by ``query``; the first unfinished one
     ends a poll.
+
+    Args:
+        sink: called with each marker that has resolved, in order.
+        torch: the module.
+        device: CUDA's index of the device whose current stream computes.
     """
 
-    def __init__(self, sink: Callable[[Mark], None], torch: Any) -> None:
+    def __init__(self, sink: Callable[[Mark], None], torch: Any, device: int) -> None:
         self.paused = False
         """Set while a CUDA graph is captured: a query then would end the capture."""
         self.waited_ns = 0
         """Host time in records that waited for room in the launch queue: no cost of the probe."""
         self._sink = sink
         self._torch = torch
-        self._stream = torch.cuda.current_stream()
+        # By number: a script that never calls set_device computes on another than the current one.
+        self._device = device
+        self._stream = torch.cuda.current_stream(device)
         self._pool: List[Any] = []
         self._flight: Deque[_InFlight] = deque()
         self._last: Any = None
@@ -124,14 +131,13 @@ class CudaClock:
     def refresh_stream(self) -> None:
         """Look the current stream up: once a step, because it costs twice a record."""
         if not self.paused:
-            self._stream = self._torch.cuda.current_stream()
+            self._stream = self._torch.cuda.current_stream(self._device)
 
     def mark(self, code: str, extra: Any = None) -> None:
         """Enqueue a marker on the compute stream and resolve what has finished."""
         if self.paused:
             return
         if len(self._flight) >= _MAX_PENDING:
-            self.poll()
             raise OverflowError("the device is too far behind")
         pool = self._pool
         event = pool.pop() if pool else self._torch.cuda.Event(enable_timing=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import platform
 from typing import Any, Dict, List, Optional
@@ -68,19 +69,27 @@ def loader(iterator: Any) -> Facts:
     sampler = getattr(iterator, "_index_sampler", None)
     try:
         batches = len(sampler) if sampler is not None else None
-    except TypeError:
-        batches = None
+    except Exception:
+        batches = None  # a sampler of the user's that does not know
     workers: List[Any] = list(getattr(iterator, "_workers", ()))
     return {
         "workers": int(getattr(iterator, "_num_workers", 0)),
         "prefetch_factor": getattr(iterator, "_prefetch_factor", None),
         "pin_memory": bool(getattr(iterator, "_pin_memory", False)),
         "persistent_workers": bool(getattr(iterator, "_persistent_workers", False)),
-        "batch_size": getattr(sampler, "batch_size", None),
+        "batch_size": _whole(getattr(sampler, "batch_size", None)),
         "batches": batches,
         "dataset": type(getattr(iterator, "_dataset", None)).__name__,
         "worker_pids": [worker.pid for worker in workers],
     }
+
+
+def _whole(value: Any) -> Optional[int]:
+    """An integer, also one of numpy's, or None."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 def ready(iterator: Any) -> Optional[int]:

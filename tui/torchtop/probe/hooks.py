@@ -8,7 +8,7 @@ import os
 import sys
 import types
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, Optional
 
 from .runtime import Probe
 
@@ -16,15 +16,23 @@ RUNTIME = "_torchtop_runtime"
 """The name under which ``torchtop.log`` finds the probe in ``sys.modules``."""
 
 
-def install(torch: Any, directory: Path) -> Probe:
+def install(torch: Any, directory: Path, report: Optional[Callable[[str], None]] = None) -> Probe:
     """Arm the probe in a process that has just imported torch.
 
     Args:
         torch: the module.
         directory: the session's ``ranks`` folder.
+        report: called with the reason if the probe takes itself out.
     """
-    probe = Probe(torch, directory)
-    for patch in (_patch_loader, _patch_backward, _patch_optimizer, _patch_ddp, _patch_capture):
+    probe = Probe(torch, directory, report)
+    for patch in (
+        _patch_loader,
+        _patch_backward,
+        _patch_optimizer,
+        _patch_scaler,
+        _patch_ddp,
+        _patch_capture,
+    ):
         try:
             patch(probe, torch)
         except Exception as error:
@@ -46,7 +54,16 @@ def _patch_loader(probe: Probe, torch: Any) -> None:
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807
-        return probe.fetch(original, self)
+        train = probe.fetch_begins(self)
+        if train is None:
+            return original(self)
+        try:
+            batch = original(self)
+        except BaseException:
+            probe.fetch_failed()
+            raise
+        probe.fetch_ends(self, batch, train)
+        return batch
 
     base.__next__ = __next__  # type: ignore[method-assign]
     # Iterators are their own ``next`` in old releases, where it is a second name of the method.
@@ -64,11 +81,11 @@ def _patch_backward(probe: Probe, torch: Any) -> None:
         if compiling():
             return original(*args, **kwargs)
         nested = in_backward() != -1
-        probe.backward_begins(args[0] if args else kwargs.get("tensors"), nested)
-        try:
-            return original(*args, **kwargs)
-        finally:
-            probe.backward_ends(nested)
+        begun = probe.backward_begins(args[0] if args else kwargs.get("tensors"), nested)
+        result = original(*args, **kwargs)
+        if begun is not None:
+            probe.backward_ends(begun, nested)
+        return result
 
     torch.autograd.backward = backward
 
@@ -84,6 +101,20 @@ def _patch_optimizer(probe: Probe, torch: Any) -> None:
 
     optimizer.register_optimizer_step_pre_hook(before)
     optimizer.register_optimizer_step_post_hook(after)
+
+
+def _patch_scaler(probe: Probe, torch: Any) -> None:
+    # The base class of both names; it moved to torch.amp in 2.3.
+    scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
+    original = scaler.step
+
+    @functools.wraps(original)
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        probe.scaler_stepped()
+        return result
+
+    scaler.step = step
 
 
 def _patch_ddp(probe: Probe, torch: Any) -> None:
@@ -106,7 +137,11 @@ def _patch_capture(probe: Probe, torch: Any) -> None:
     @functools.wraps(begin)
     def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
         probe.capturing(True)
-        return begin(self, *args, **kwargs)
+        try:
+            return begin(self, *args, **kwargs)
+        except BaseException:
+            probe.capturing(False)
+            raise
 
     @functools.wraps(end)
     def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -6,24 +6,49 @@ and the training goes on.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import threading
 import time
 import weakref
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, List, Optional, TypeVar, Union
 
-from . import batch as batches
 from . import facts
 from .assemble import StepAssembler
 from .clock import CudaClock, HostClock
+from .loaders import Loaders
 from .scalars import Scalars
 from .writer import Writer
 
 _BUCKETS_AT_STEP = 5
 """DDP rebuilds its buckets after the first backward passes."""
 
+_FORKED = "forked"
+
 _now = time.monotonic_ns
+
+Hook = TypeVar("Hook", bound=Callable[..., Any])
+
+
+def fail_open(hook: Hook) -> Hook:
+    """A hook that does nothing once the probe is out, and takes it out instead of raising."""
+
+    @functools.wraps(hook)
+    def guarded(self: "Probe", *args: Any) -> Any:
+        if self.disabled is not None:
+            return None
+        start = _now()
+        try:
+            return hook(self, *args)
+        except Exception as error:
+            self.disable(error)
+            return None
+        finally:
+            self._cost_ns += _now() - start
+
+    return guarded  # type: ignore[return-value]
 
 
 class Probe:
@@ -32,12 +57,16 @@ class Probe:
     Args:
         torch: the module, as the script imported it.
         directory: the session's ``ranks`` folder.
+        report: called with the reason if the probe takes itself out.
     """
 
-    def __init__(self, torch: Any, directory: Path) -> None:
+    def __init__(
+        self, torch: Any, directory: Path, report: Optional[Callable[[str], None]] = None
+    ) -> None:
         self.torch = torch
         self.disabled: Optional[str] = None
         self._directory = directory
+        self._report = report
         self._clock: Union[HostClock, CudaClock, None] = None
         self._writer: Optional[Writer] = None
         self._scalars: Optional[Scalars] = None
@@ -45,9 +74,7 @@ class Probe:
         self._thread = threading.main_thread().ident
         self._device_index: Optional[int] = None
         self._waiting_facts: List[Dict[str, Any]] = []
-        self._loaders: Dict[int, int] = {}
-        self._iterator: Any = None
-        self._undescribed = False
+        self._loaders = Loaders(torch, self._fact)
         self._models: List[Any] = []
         self._optimizers: Dict[int, bool] = {}
         self._buckets_told = False
@@ -57,128 +84,141 @@ class Probe:
 
     # -- the loader ------------------------------------------------------------------------------
 
-    def fetch(self, original: Any, iterator: Any) -> Any:
-        """Fetch a batch with the original ``__next__``, between its markers."""
-        if self.disabled or threading.get_ident() != self._thread:
-            return original(iterator)
-        start = _now()
-        train = self.torch.is_grad_enabled()
-        self._mark("D0" if train else "E0")
-        self._cost_ns += _now() - start
-        try:
-            batch = original(iterator)
-        except BaseException:
-            self._mark("DX")
-            raise
-        start = _now()
-        self._mark("D1" if train else "E1", self._look(iterator, batch, train))
-        self._cost_ns += _now() - start
-        return batch
+    @fail_open
+    def fetch_begins(self, iterator: Any) -> Optional[bool]:
+        """Before a batch is fetched.
 
-    def _look(self, iterator: Any, batch: Any, train: bool) -> Any:
-        """Samples and tokens of the batch; facts of its loader the first time it is seen."""
-        try:
-            if self._iterator is None or self._iterator() is not iterator:
-                self._tell_loader(iterator, batch, train)
-            return batches.count(batch, self.torch) if train else None
-        except Exception as error:
-            self.disable(error)
+        Returns:
+            Whether it is one to train on, or None when the fetch is not the training thread's.
+        """
+        if not self._in_training_thread():
             return None
-
-    def _tell_loader(self, iterator: Any, batch: Any, train: bool) -> None:
+        train = bool(self.torch.is_grad_enabled())
         if train:
-            self._iterator = weakref.ref(iterator)
-        key = id(getattr(iterator, "_index_sampler", iterator))
-        number = self._loaders.setdefault(key, len(self._loaders))
-        first = batches.describe(batch, self.torch)
-        self._fact(
-            "loader", loader=number, train=train, first_batch=first, **facts.loader(iterator)
-        )
+            self._loaders.look_at_queue(iterator)
+        self._mark("D0" if train else "E0")
+        return train
+
+    @fail_open
+    def fetch_ends(self, iterator: Any, batch: Any, train: bool) -> None:
+        """After a batch was fetched."""
+        counts = self._loaders.look_at_batch(iterator, batch, train)
+        self._mark("D1" if train else "E1", counts)
+
+    @fail_open
+    def fetch_failed(self) -> None:
+        """Instead of `fetch_ends`: the epoch is over, or the fetch raised."""
+        self._mark("DX")
 
     # -- backward and optimizer ------------------------------------------------------------------
 
-    def backward_begins(self, tensors: Any, nested: bool) -> None:
-        """At the entry of ``torch.autograd.backward``; `nested` in another backward pass."""
-        if self.disabled:
-            return
-        start = _now()
-        try:
-            root = tensors if isinstance(tensors, self.torch.Tensor) else next(iter(tensors), None)
-            if not nested:
-                if self._clock is None:
-                    self._begin(root)
-                elif threading.get_ident() != self._thread:
-                    return
-                self._clock.refresh_stream()  # type: ignore[union-attr]
-                if self._scalars is not None and not self._clock.paused:  # type: ignore[union-attr]
-                    self._scalars.poll()
-                self._mark("B0")
-            self._mark_compute_end(root, "nBC" if nested else "BC")
-        except Exception as error:
-            self.disable(error)
-        self._cost_ns += _now() - start
+    @fail_open
+    def backward_begins(self, tensors: Any, nested: bool) -> Any:
+        """At the entry of ``torch.autograd.backward``; `nested` in another backward pass.
 
-    def _mark_compute_end(self, root: Any, code: str) -> None:
+        Returns:
+            What `backward_ends` is to be called with, or None when it is not.
+        """
+        root = self._root(tensors)
+        if nested:
+            return None if self._clock is None else self._mark_compute_end(root, "nBC")
+        if self._clock is None:
+            if root is None:
+                return None
+            self._begin(root)
+        elif not self._in_training_thread():
+            return None
+        elif self._device_index is None and getattr(root, "is_cuda", False):
+            raise RuntimeError("the first backward ran on the CPU, and a later one on a GPU")
+        clock: Any = self._clock
+        clock.refresh_stream()
+        if self._scalars is not None and not clock.paused:
+            self._scalars.poll()
+        self._mark("B0")
+        return self._mark_compute_end(root, "BC")
+
+    def _root(self, tensors: Any) -> Any:
+        """The first of the tensors that a backward starts from, where they can be looked at."""
+        if isinstance(tensors, self.torch.Tensor):
+            return tensors
+        first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else None
+        return first if isinstance(first, self.torch.Tensor) else None
+
+    def _mark_compute_end(self, root: Any, code: str) -> Any:
         """Have `code` passed when this pass's compute is done.
 
         A callback queued at the very start of backward runs before DDP's own, which is the one
         that makes the compute stream wait for communication.
+
+        Returns:
+            A list of the hook's handle, if there is one, to be removed: a graph that is kept is
+            gone through again.
         """
         node = getattr(root, "grad_fn", None)
         if node is None:
-            return
+            return ()
         queue = self.torch.autograd.Variable._execution_engine.queue_callback
-        # The engine keeps no order with the hooks of the same node that run later.
-        node.register_prehook(lambda _gradients: queue(lambda: self._mark(code)))
 
-    def backward_ends(self, nested: bool) -> None:
-        """At the return of ``torch.autograd.backward``."""
-        if self.disabled or self._clock is None:
-            return
-        if nested:
-            self._mark("nB1")
-            return
-        if threading.get_ident() != self._thread:
-            return
-        start = _now()
-        self._mark("B1", self._synchronised())
-        self._cost_ns += _now() - start
+        def at_start(_gradients: Any) -> None:
+            try:
+                queue(lambda: self._mark(code))
+            except Exception as error:
+                self.disable(error)
 
-    def _synchronised(self) -> bool:
-        """Whether the backward that ends has synchronised gradients: DDP outside ``no_sync``."""
-        models = [model for model in (ref() for ref in self._models) if model is not None]
+        return (node.register_prehook(at_start),)
+
+    @fail_open
+    def backward_ends(self, begun: Any, nested: bool) -> None:
+        """At the return of ``torch.autograd.backward``, with what `backward_begins` gave."""
+        self._mark("nB1" if nested else "B1", None if nested else self._synchronised())
+        for handle in begun:
+            handle.remove()
+
+    def _synchronised(self) -> Optional[bool]:
+        """Whether the backward that ends has synchronised gradients: DDP outside ``no_sync``.
+
+        Returns:
+            None where there is no DDP.
+        """
+        models = self._live_models()
         if not self._buckets_told and models and self._assembler.step >= _BUCKETS_AT_STEP:
             self._buckets_told = True
             for model in models:
                 self._fact("ddp", **{**facts.ddp(model), "buckets": facts.bucket_sizes(model)})
+        if not models:
+            return None
         return any(getattr(model, "require_forward_param_sync", True) for model in models)
 
+    def _live_models(self) -> List[Any]:
+        return [model for model in (ref() for ref in self._models) if model is not None]
+
+    @fail_open
     def optimizer_begins(self, optimizer: Any) -> None:
         """Before an optimizer's step."""
-        if self.disabled or threading.get_ident() != self._thread:
+        if not self._in_training_thread():
             return
-        start = _now()
         if id(optimizer) not in self._optimizers:
             self._optimizers[id(optimizer)] = True
             self._fact("optimizer", **facts.optimizer(optimizer))
         self._mark("O0")
-        self._cost_ns += _now() - start
 
+    @fail_open
     def optimizer_ends(self) -> None:
         """After an optimizer's step."""
-        if self.disabled or threading.get_ident() != self._thread:
-            return
-        start = _now()
-        self._mark("O1")
-        self._cost_ns += _now() - start
+        if self._in_training_thread():
+            self._mark("O1")
 
+    @fail_open
+    def scaler_stepped(self) -> None:
+        """After a GradScaler's step, which skips the optimizer's when gradients overflowed."""
+        if self._in_training_thread() and self._last[0] != "O1":
+            self._mark("O1")
+
+    @fail_open
     def model_made(self, model: Any) -> None:
         """After a DistributedDataParallel module was made."""
-        try:
-            self._models.append(weakref.ref(model))
-            self._fact("ddp", **facts.ddp(model))
-        except Exception as error:
-            self.disable(error)
+        self._models.append(weakref.ref(model))
+        self._fact("ddp", **facts.ddp(model))
 
     def capturing(self, on: bool) -> None:
         """A CUDA graph capture begins or ends: meanwhile no event is recorded or queried."""
@@ -187,22 +227,23 @@ class Probe:
 
     # -- what the script tells -------------------------------------------------------------------
 
+    @fail_open
     def log(self, scalars: Dict[str, Any]) -> None:
         """``torchtop.log``: see there."""
-        if self.disabled or self._scalars is None or self._clock is None or self._clock.paused:
+        if self._scalars is None or self._clock is None or self._clock.paused:
             return
-        start = _now()
-        try:
+        if self._in_training_thread():
             self._scalars.take(self._assembler.step, scalars)
-        except Exception as error:
-            self.disable(error)
-        self._cost_ns += _now() - start
 
+    @fail_open
     def tell(self, told: Dict[str, Any]) -> None:
         """Facts of a built-in workload."""
         self._fact("script", **told)
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _in_training_thread(self) -> bool:
+        return threading.get_ident() == self._thread
 
     def _mark(self, code: str, extra: Any = None) -> None:
         clock = self._clock
@@ -218,20 +259,32 @@ class Probe:
         """The first backward: now the device is known, and this process does train."""
         torch = self.torch
         self._thread = threading.get_ident()
-        cuda = bool(getattr(root, "is_cuda", False))
-        self._device_index = root.device.index if cuda else None
+        self._device_index = self._cuda_index(root)
+        cuda = self._device_index is not None
         who = facts.identity()
         name = "{rank}-{attempt}-{pid}.jsonl".format(pid=os.getpid(), **who)
         header = {**who, **facts.versions(torch, cuda)}
         header["device"] = facts.device(torch, self._device_index)
-        self._writer = Writer(self._directory / name, header, self._beat, self._memory, self._cost)
+        self._writer = Writer(self._directory / name, header, self)
         self._writer.facts.extend(self._waiting_facts)
         self._waiting_facts.clear()
         scalars = self._writer.scalars
         self._scalars = Scalars(lambda *item: scalars.append(item), torch)
-        self._clock = (
-            CudaClock(self._assembler.add, torch) if cuda else HostClock(self._assembler.add)
-        )
+        if self._device_index is None:
+            self._clock = HostClock(self._assembler.add)
+        else:
+            self._clock = CudaClock(self._assembler.add, torch, self._device_index)
+
+    def _cuda_index(self, root: Any) -> Optional[int]:
+        """CUDA's index of the device that computes; None where that is the CPU.
+
+        A loss that was brought to the CPU belongs to a model that was not.
+        """
+        parameters = (next(model.module.parameters(), None) for model in self._live_models())
+        for tensor in (root, *parameters):
+            if getattr(tensor, "is_cuda", False):
+                return int(tensor.device.index)
+        return None
 
     def _row(self, row: Dict[str, Any]) -> None:
         if self._writer is not None:
@@ -244,17 +297,20 @@ class Probe:
         else:
             self._writer.facts.append(fact)
 
-    def _beat(self) -> Dict[str, Any]:
-        marker, marker_ns = self._last
-        iterator = self._iterator() if self._iterator is not None else None
+    # -- what the writer's thread asks for -------------------------------------------------------
+
+    def beat(self) -> Dict[str, Any]:
+        """The fields of a ``beat``; a probe that is out has seen no marker lately."""
+        marker, marker_ns = (None, None) if self.disabled else self._last
         return {
             "marker": marker,
             "marker_ns": marker_ns,
             "step": self._assembler.step,
-            "ready": None if iterator is None else facts.ready(iterator),
+            "ready": None if self.disabled else self._loaders.ready,
         }
 
-    def _memory(self) -> Optional[Dict[str, Any]]:
+    def memory(self) -> Optional[Dict[str, Any]]:
+        """The fields of a ``memory`` record, or None on a CPU."""
         if self._device_index is None or self.disabled:
             return None
         stats = self.torch.cuda.memory_stats(self._device_index)
@@ -265,7 +321,7 @@ class Probe:
             "alloc_retries": stats.get("num_alloc_retries"),
         }
 
-    def _cost(self) -> Dict[str, Any]:
+    def cost(self) -> Dict[str, Any]:
         """Host time spent in the probe since the last call, on the training thread."""
         waited = 0 if self._clock is None else self._clock.waited_ns
         cost, at, step = self._cost_ns - waited, _now(), self._assembler.step
@@ -279,21 +335,25 @@ class Probe:
         }
 
     def disable(self, why: Union[str, BaseException]) -> None:
-        """Take the probe out; training goes on."""
-        if self.disabled is None:
-            text = why if isinstance(why, str) else "{}: {}".format(type(why).__name__, why)
-            self.disabled = text[:500]
+        """Take the probe out; training goes on. The first reason stays."""
+        if self.disabled is not None:
+            return
+        text = why if isinstance(why, str) else "{}: {}".format(type(why).__name__, why)
+        self.disabled = text[:500]
+        if self._report is not None:
+            with contextlib.suppress(Exception):
+                self._report(self.disabled)
 
     def after_fork(self) -> None:
         """In a forked child (a loader's worker, say): this is no rank."""
-        self.disabled = "forked"
+        self.disabled = _FORKED
         if self._writer is not None:
             self._writer.abandon()
             self._writer = None
 
     def finish(self) -> None:
         """At the end of the process."""
-        if self._writer is None or self.disabled == "forked":
+        if self._writer is None or self.disabled == _FORKED:
             return
         try:
             if self._clock is not None and not self.disabled:

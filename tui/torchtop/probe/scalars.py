@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import numbers
 import time
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Tuple
@@ -18,7 +20,6 @@ class Scalars:
     Args:
         sink: called with (step, name, value).
         torch: the module.
-        owned: whether a name may be told by the probe itself (see `take`).
     """
 
     def __init__(self, sink: Callable[[int, str, float], None], torch: Any) -> None:
@@ -36,14 +37,19 @@ class Scalars:
             if now - self._taken_ns.get(name, -_EVERY_NS) < _EVERY_NS:
                 continue
             self._taken_ns[name] = now
-            if not isinstance(value, self._torch.Tensor):
-                if isinstance(value, (int, float)):
-                    self._sink(step, name, float(value))
-            elif value.numel() == 1:
+            is_tensor = isinstance(value, self._torch.Tensor)
+            if is_tensor and value.numel() == 1:
                 if value.is_cuda:
                     self._copy(step, name, value)
                 else:
-                    self._sink(step, name, float(value.detach()))
+                    self._tell(step, name, value.detach())
+            elif isinstance(value, numbers.Real):
+                self._tell(step, name, value)
+
+    def _tell(self, step: int, name: str, value: Any) -> None:
+        # What is complex, or of a device that holds no data, has no float.
+        with contextlib.suppress(OverflowError, RuntimeError, TypeError, ValueError):
+            self._sink(step, name, float(value))
 
     def _copy(self, step: int, name: str, value: Any) -> None:
         """Start a copy into pinned memory; it is read when its event has passed."""

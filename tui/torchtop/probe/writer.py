@@ -6,11 +6,12 @@ exist in the child.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+from typing import Any, Deque, Dict, List, Optional, Protocol, Tuple, Union
 
 from ..session.records import HOST_COLUMNS, PHASE_COLUMNS, Appender, columns, is_recorded
 from .assemble import Row
@@ -20,6 +21,11 @@ _SLOW_EVERY = 10
 """Memory and cost are written once in so many turns: reading memory statistics takes 80 us."""
 
 _MOST_ROWS_PER_S = 20.0
+_RATE_OVER_S = 5.0
+
+_PATIENCE_S = 2.0
+"""How long the end of the process waits for a disk that does not answer."""
+
 _QUEUE = 16384
 _COLUMNS = [
     "step",
@@ -36,36 +42,49 @@ _COLUMNS = [
 _SUMS = ("host_us", *PHASE_COLUMNS, "data_host_us", "samples", "tokens")
 
 
+class Source(Protocol):
+    """What a `Writer` asks for, twice a second: the probe."""
+
+    disabled: Optional[str]
+
+    def disable(self, why: Union[str, BaseException]) -> None:
+        """Take the probe out."""
+
+    def beat(self) -> Dict[str, Any]:
+        """The fields of a ``beat``: marker, marker_ns, step, ready."""
+
+    def memory(self) -> Optional[Dict[str, Any]]:
+        """The fields of a ``memory`` record, or None where there is no CUDA."""
+
+    def cost(self) -> Dict[str, Any]:
+        """cost_us, steps, cost_share and disabled, since the last call."""
+
+
 class Writer:
     """Queues filled by the training thread, and the thread that empties them into a file.
+
+    Once the probe is out, it says why and ends.
 
     Args:
         path: the rank's file; created now, with O_EXCL.
         header: further fields of the header.
-        beat: gives marker, marker_ns, step, ready.
-        memory: gives the fields of a ``memory`` record, or None where there is no CUDA.
-        cost: gives cost_us, steps and disabled since the last call.
+        source: the probe.
 
     Raises:
         OSError: the file cannot be created.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        header: Dict[str, Any],
-        beat: Callable[[], Dict[str, Any]],
-        memory: Callable[[], Optional[Dict[str, Any]]],
-        cost: Callable[[], Dict[str, Any]],
-    ) -> None:
+    def __init__(self, path: Path, header: Dict[str, Any], source: Source) -> None:
         self.rows: Deque[Row] = deque(maxlen=_QUEUE)
         self.scalars: Deque[Tuple[int, str, float]] = deque(maxlen=_QUEUE)
         self.facts: Deque[Dict[str, Any]] = deque(maxlen=_QUEUE)
-        self.dropped = 0
+        self._overflowed = 0
+        self._unwritten = 0
         self._file = Appender(path, "rank", **header)
-        self._beat, self._memory, self._cost = beat, memory, cost
+        self._source = source
         self._stop = threading.Event()
         self._lock = threading.Lock()
+        self._said_why = False
         self._stride = 1
         self._turn = 0
         self._rate_from = (time.monotonic(), 0)
@@ -75,54 +94,78 @@ class Writer:
     def put(self, row: Row) -> None:
         """Queue a finished step. The oldest is lost when nothing has been written for long."""
         if len(self.rows) == _QUEUE:
-            self.dropped += 1
+            self._overflowed += 1
         self.rows.append(row)
 
     def finish(self) -> None:
-        """Write what is queued and close; at the end of the process."""
+        """Write what is queued and close.
+
+        At the end of the process, which a disk that does not answer must not hold up.
+        """
         self._stop.set()
-        self._thread.join(timeout=2.0)
-        with self._lock:
-            try:
-                self._turn = 0
-                self._write()
-            except OSError:
-                pass
-            self._file.close()
+        self._thread.join(timeout=_PATIENCE_S)
+        if not self._lock.acquire(timeout=_PATIENCE_S):
+            return
+        self._turn = 0
+        self._attempt()
+        self._file.close()
 
     def abandon(self) -> None:
-        """In a forked child: the file is the parent's."""
-        self._stop.set()
+        """In a forked child: the file is the parent's.
+
+        The locks are not touched: the thread, which is not here, may have held one.
+        """
         self._file.close()
 
     def _run(self) -> None:
-        while not self._stop.wait(_INTERVAL_S):
+        while not self._said_why and not self._stop.wait(_INTERVAL_S):
             with self._lock:
-                if self._stop.is_set():
-                    return
-                try:
-                    self._write()
-                except Exception:
-                    return  # disk full or directory gone: training goes on, unwatched
+                if not self._stop.is_set():
+                    self._attempt()
+
+    def _attempt(self) -> None:
+        """Write; a full disk is tried again at the next turn, and anything else ends the probe."""
+        try:
+            self._write()
+        except OSError:
+            pass  # what did not get through is counted as dropped
+        except Exception as error:
+            self._source.disable(error)
+            self._say_why()
+
+    def _say_why(self) -> None:
+        """The last record of a probe whose own records cannot be made."""
+        self._said_why = True
+        with contextlib.suppress(Exception):  # rank.py's file has it, too
+            self._file.write("probe", dropped=self._dropped, disabled=self._source.disabled)
+
+    @property
+    def _dropped(self) -> int:
+        return self._overflowed + self._unwritten
 
     def _write(self) -> None:
-        for fact in _drain(self.facts):
-            self._file.write("facts", **fact)
+        out = self._source.disabled is not None
+        while self.facts:
+            self._file.write("facts", **self.facts[0])
+            self.facts.popleft()
         rows = _drain(self.rows)
         if rows:
+            self._unwritten += len(rows)
             self._choose_stride(rows)
             kept = [row for row in rows if is_recorded(row["step"], self._stride)]
             if kept:
                 self._file.write("steps", None, stride=self._stride, **columns(kept, _COLUMNS))
             self._file.write("totals", **totals(rows))
+            self._unwritten -= len(rows)
         self._write_scalars()
-        self._file.write("beat", **self._beat())
-        if self._turn % _SLOW_EVERY == 0:
-            memory = self._memory()
+        self._file.write("beat", **self._source.beat())
+        if self._turn % _SLOW_EVERY == 0 or out:
+            memory = self._source.memory()
             if memory:
                 self._file.write("memory", **memory)
-            self._file.write("probe", dropped=self.dropped, **self._cost())
+            self._file.write("probe", dropped=self._dropped, **self._source.cost())
         self._turn += 1
+        self._said_why = out
 
     def _write_scalars(self) -> None:
         by_step: Dict[int, Dict[str, float]] = {}
@@ -132,19 +175,25 @@ class Writer:
             self._file.write("scalars", step=step, values=values)
 
     def _choose_stride(self, rows: List[Row]) -> None:
-        """Keep at most about 20 steps a second, by a power of two that seldom changes."""
         since, count = self._rate_from
         count += len(rows)
         elapsed = time.monotonic() - since
         self._rate_from = (since, count)
-        if elapsed < 5.0:
-            return
-        rate = count / elapsed
-        self._rate_from = (time.monotonic(), 0)
-        while rate / self._stride > _MOST_ROWS_PER_S:
-            self._stride *= 2
-        while self._stride > 1 and rate / (self._stride // 2) < 0.7 * _MOST_ROWS_PER_S:
-            self._stride //= 2
+        if elapsed >= _RATE_OVER_S:
+            self._stride = next_stride(self._stride, count / elapsed)
+            self._rate_from = (time.monotonic(), 0)
+
+
+def next_stride(stride: int, steps_per_s: float) -> int:
+    """One in how many steps to record: a power of two that seldom changes.
+
+    At most about `_MOST_ROWS_PER_S` are recorded; going back needs a rate that is well below.
+    """
+    while steps_per_s / stride > _MOST_ROWS_PER_S:
+        stride *= 2
+    while stride > 1 and steps_per_s / (stride // 2) < 0.7 * _MOST_ROWS_PER_S:
+        stride //= 2
+    return stride
 
 
 def totals(rows: List[Row]) -> Dict[str, Any]:
