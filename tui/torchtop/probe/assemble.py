@@ -27,13 +27,18 @@ _PHASE: Dict[str, Dict[Optional[str], str]] = {
     "BC": {None: "exposed_comm"},
     "B1": {"O0": "pre_optimizer", "B0": "forward", None: "other"},
     "O0": {"O1": "optimizer", "B0": "forward", None: "optimizer"},
-    "O1": {"B0": "forward", "O0": "pre_optimizer", None: "other"},
+    "O1": {"B0": "forward", "O0": "pre_optimizer", "O1": "optimizer", None: "other"},
 }
-_PHASE["B1"]["O1"] = "optimizer"  # the end of an optimizer that calls backward itself (LBFGS)
+# The end of an optimizer that calls backward itself (LBFGS), or of one that a scaler held back.
+_PHASE["B1"]["O1"] = "optimizer"
 
 _NO_OPTIMIZER = 64
-"""Backward passes without an optimizer step after which there is none that the hooks can see:
-more micro-batches than are accumulated in practice."""
+"""Backward passes before the first optimizer step after which there is none that the hooks can
+see: more micro-batches than are accumulated in practice."""
+
+_NO_LOADER = 64
+"""Optimizer steps without a batch after which training has left its loader. Reinforcement learning
+takes dozens of steps on what one batch led to; each such batch doubles this."""
 
 Row = Dict[str, Any]
 
@@ -41,10 +46,11 @@ Row = Dict[str, Any]
 class StepAssembler:
     """Cuts the marker stream into steps.
 
-    A step ends with its last synchronising backward (``B1`` with extra ``True``); where none
-    synchronises, with the last optimizer step; and where there is no optimizer either, with the
-    next batch. That it was the last is known once the next batch is asked for, or, in loops
-    without a loader, once the next backward begins: until then the candidate is held.
+    A step ends with its last synchronising backward (``B1`` with extra True; False where it was
+    kept from it, None where nothing ever synchronises); where none does, with the last optimizer
+    step; and where there is no optimizer either, with the next batch. That it was the last is known
+    once the next batch is asked for, or, in loops without a loader, once the next backward begins:
+    until then the candidate is held.
 
     Args:
         sink: called with each finished step: step, end_ns, host_us, the phase columns on the
@@ -60,10 +66,13 @@ class StepAssembler:
         self._open = _Step()
         self._ended: Optional[Tuple[Mark, _Step, bool]] = None
         self._optimizer_stepped = False
+        self._optimizer_known = False
         self._backwards = 0
         self._backward_seen = False
         self._uses_loader = False
         self._loader_seen = False
+        self._since_batch = 0
+        self._patience = _NO_LOADER
 
     @property
     def step(self) -> int:
@@ -77,19 +86,32 @@ class StepAssembler:
             names = _PHASE[previous.code]
             self._open.add(names.get(mark.code) or names[None], previous, mark)
         if mark.code == "D0":
-            self._loader_seen = True
+            self._batch_asked_for()
+        elif mark.code == "B0" and self._uses_loader and self._since_batch >= self._patience:
+            self._leave_loader()
         if mark.code == "D0" or (mark.code == "B0" and not self._uses_loader):
             self._close(mark)
         self._open.note(mark)
         if mark.code == "O1":
-            self._optimizer_stepped, self._backwards = True, 0
+            self._optimizer_stepped = self._optimizer_known = True
+            self._since_batch += 1
             if self._ended is None or not self._ended[2]:
                 self._end_here(mark, sync=False)
         elif mark.code == "B1":
-            self._backwards += 1
+            self._backwards += mark.extra is not False
             self._backward_seen = True
             if mark.extra:
                 self._end_here(mark, sync=True)
+
+    def _batch_asked_for(self) -> None:
+        if self._since_batch >= self._patience:
+            self._patience *= 2  # training had not left its loader: it only took long
+        self._loader_seen, self._since_batch = True, 0
+
+    def _leave_loader(self) -> None:
+        """Steps were being taken all the while: what was held for one step is none."""
+        self._uses_loader = False
+        self._start = None
 
     def finish(self) -> None:
         """The process ends: the step that was held as ended will not be continued."""
@@ -105,7 +127,9 @@ class StepAssembler:
 
     def _close(self, mark: Mark) -> None:
         """A next iteration begins: emit the step that ended, if one did."""
-        if not self._optimizer_stepped and self._backwards < _NO_OPTIMIZER:
+        if not self._optimizer_stepped and (
+            self._optimizer_known or self._backwards < _NO_OPTIMIZER
+        ):
             return  # a micro-batch of an accumulation, or a batch without a backward
         if not self._backward_seen:
             return
@@ -132,9 +156,13 @@ class StepAssembler:
             "samples": step.samples,
             "tokens": step.tokens,
         }
+        # Rounded as running sums, so that the columns add up to the step.
+        passed_ns = told_us = 0
         for phase in PHASES:
-            row[phase + "_us"] = step.phases[phase] // 1000
+            passed_ns += step.phases[phase]
+            row[phase + "_us"] = passed_ns // 1000 - told_us
             row[phase + "_host_us"] = step.host[phase] // 1000
+            told_us = passed_ns // 1000
         self._sink(row)
 
 
