@@ -69,6 +69,7 @@ class StepAssembler:
         self._optimizer_known = False
         self._backwards = 0
         self._backward_seen = False
+        self._kept_from_sync = False
         self._uses_loader = False
         self._loader_seen = False
         self._since_batch = 0
@@ -100,8 +101,13 @@ class StepAssembler:
         elif mark.code == "B1":
             self._backwards += mark.extra is not False
             self._backward_seen = True
+            self._kept_from_sync = mark.extra is False
             if mark.extra:
                 self._end_here(mark, sync=True)
+
+    def expect_loader(self) -> None:
+        """Batches were fetched before the first marker: steps are told by them from the start."""
+        self._uses_loader = True
 
     def _batch_asked_for(self) -> None:
         if self._since_batch >= self._patience:
@@ -127,9 +133,8 @@ class StepAssembler:
 
     def _close(self, mark: Mark) -> None:
         """A next iteration begins: emit the step that ended, if one did."""
-        if not self._optimizer_stepped and (
-            self._optimizer_known or self._backwards < _NO_OPTIMIZER
-        ):
+        more = self._optimizer_known or self._backwards < _NO_OPTIMIZER or self._kept_from_sync
+        if more and not self._optimizer_stepped:
             return  # a micro-batch of an accumulation, or a batch without a backward
         if not self._backward_seen:
             return

@@ -32,6 +32,8 @@ class Loaders:
             weakref.WeakKeyDictionary()
         )
         self._looked_ns = 0
+        self.train = False
+        """Whether a batch to train on has come."""
         self.ready: Optional[int] = None
         """Batches that waited when training last asked for one, or None where there is no queue."""
 
@@ -44,6 +46,7 @@ class Loaders:
 
     def look_at_batch(self, iterator: Any, batch: Any, train: bool) -> Any:
         """After a batch was fetched: its samples and tokens, where it is one to train on."""
+        self.train = self.train or train
         if iterator not in self._batch_size:
             self._describe(iterator, batch, train)
         return batches.count(batch, self._torch, self._batch_size[iterator]) if train else None

@@ -268,6 +268,8 @@ class Probe:
         self._writer = Writer(self._directory / name, header, self)
         self._writer.facts.extend(self._waiting_facts)
         self._waiting_facts.clear()
+        if self._loaders.train:
+            self._assembler.expect_loader()
         scalars = self._writer.scalars
         self._scalars = Scalars(lambda *item: scalars.append(item), torch)
         if self._device_index is None:
