@@ -85,6 +85,12 @@ class Child:
         else:
             time.sleep(seconds)
 
+    def settle(self, seconds: float) -> None:
+        """Wait until it uses no more processor time (or the time is over)."""
+        end, used = time.monotonic() + seconds, -1.0
+        while used != (used := self.cpu_s()) and time.monotonic() < end:
+            time.sleep(0.1)
+
     def hang_up(self) -> None:
         """Close the terminal under it, as a dropped line does."""
         os.close(self.fd)

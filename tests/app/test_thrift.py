@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from torchtop.app.panes.pane import changed
-from torchtop.app.thrift import Pen, change, encode, pen_of
+from torchtop.app.thrift import Front, Pen, change, encode, pen_of
 
 STYLES = [
     None,
@@ -76,31 +76,52 @@ def apply(pen: Pen, codes: str) -> Pen:
     "system", [ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT, ColorSystem.STANDARD]
 )
 def test_a_terminal_shows_what_was_meant(system: ColorSystem) -> None:
-    # given rows of random pieces in all styles
+    # given frames in which every time a few pieces of rows are other texts in other styles
     chance = random.Random(3)
-    pieces = [
-        (
-            x,
-            y,
-            [
+    screen, front = Screen(), Front()
+    meant: dict[tuple[int, int], tuple[str, Pen]] = {}
+    for _ in range(60):
+        pieces = []
+        for y in range(4):
+            x = chance.randrange(20)
+            segments = [
                 Segment(chance.choice("abc") * chance.randrange(4), chance.choice(STYLES))
                 for _ in range(9)
-            ],
-        )
-        for y in range(6)
-        for x in (0, 40)
-    ]
-    # when a terminal reads them
-    screen = Screen()
-    screen.feed(encode(pieces, system))
-    # then every cell has its character and its style, and the pen is plain again
-    for x, y, segments in pieces:
-        at = x
-        for text, style, _ in segments:
-            for char in text:
-                assert screen.cells[at, y] == (char, pen_of(style, system))
-                at += 1
-    assert screen.pen == Pen()
+            ]
+            pieces += front.news(x, y, segments, system)
+            cells = [(c, pen_of(s.style, system)) for s in segments for c in s.text]
+            meant.update({(x + i, y): cell for i, cell in enumerate(cells)})
+        # when a terminal reads only what is news
+        screen.feed(encode(pieces))
+        # then every cell has its character and its style, and the pen is plain again
+        assert screen.cells == meant
+        assert screen.pen == Pen()
+
+
+def test_what_the_terminal_shows_is_not_sent_again() -> None:
+    front, row = Front(), [Segment("GPU 0   31%", STYLES[1])]
+    assert front.news(0, 0, row, ColorSystem.TRUECOLOR)
+    assert front.news(0, 0, row, ColorSystem.TRUECOLOR) == []
+    changed_row = [Segment("GPU 0   32%", STYLES[1])]
+    [(x, y, cells)] = front.news(0, 0, changed_row, ColorSystem.TRUECOLOR)
+    assert (x, y, [text for text, _ in cells]) == (9, 0, ["2"])
+
+
+def test_after_a_clear_everything_is_sent() -> None:
+    front, row = Front(), [Segment("abc", None)]
+    front.news(0, 0, row, ColorSystem.TRUECOLOR)
+    front.clear()
+    assert front.news(0, 0, row, ColorSystem.TRUECOLOR)
+
+
+def test_what_was_under_a_wide_character_is_sent_again() -> None:
+    front = Front()
+    plain, wide = [Segment("abcd", None)], [Segment("日本", None)]
+    front.news(0, 0, plain, ColorSystem.TRUECOLOR)
+    assert front.news(0, 0, wide, ColorSystem.TRUECOLOR)
+    assert front.news(0, 0, wide, ColorSystem.TRUECOLOR)
+    assert front.news(0, 0, plain, ColorSystem.TRUECOLOR)
+    assert front.news(0, 0, plain, ColorSystem.TRUECOLOR) == []
 
 
 def test_no_change_of_pen_costs_nothing() -> None:

@@ -82,6 +82,7 @@ BINDINGS = [
     _bind("escape", "back", "back", "all panes again", DISPLAY),
     _bind("question_mark", "help", "help", "this page", PROGRAM, shown=True, key_display="?"),
     PALETTE,
+    _bind("ctrl+l", "redraw", "redraw", "paint everything again", PROGRAM),
     _bind("q", "quit", "quit", "leave; asks what becomes of a live run", PROGRAM, shown=True),
     _bind("ctrl+c", "quit", "quit", "leave; asks what becomes of a live run", PROGRAM),
 ]
@@ -101,6 +102,7 @@ _DISPLAYS = {
     "escape": "Esc",
     "space": "Space",
     "ctrl+c": "Ctrl+C",
+    "ctrl+l": "Ctrl+L",
     "ctrl+p": "Ctrl+P",
     "tab": "Tab",
     "shift+tab": "Shift+Tab",

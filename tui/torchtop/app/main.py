@@ -24,6 +24,7 @@ from torchtop.app.screens.main import MainScreen
 from torchtop.app.terminal import Terminal, ascii_only, detach_on_signals
 from torchtop.app.text import clean
 from torchtop.app.theme import DARK, THEMES, Palette, ansi_palette, theme_palette
+from torchtop.app.thrift import Front, ThriftyCompositor
 from torchtop.app.view import View
 
 
@@ -64,7 +65,9 @@ class TorchtopApp(App[int]):
             interval_s=interval_s,
         )
         self.operations = Operations(controller, self.post_message)
-        self.main = MainScreen()
+        self.front = Front()
+        self.main = MainScreen(self.front)
+        self._foreign_screen = False
         self._follower: FollowThread | None = None
         self._held: messages.SnapshotReady | None = None
 
@@ -75,6 +78,9 @@ class TorchtopApp(App[int]):
     def on_mount(self) -> None:
         """Begin to follow, once there is a first frame to fill."""
         self.theme_changed_signal.subscribe(self, lambda _theme: self._repaint())
+        self.screen_change_signal.subscribe(self, self._screen_changed)
+        for signal in (self.app_suspend_signal, self.app_resume_signal):
+            signal.subscribe(self, lambda _app: self.front.clear())
         if not self.is_headless:
             detach_on_signals(lambda: self._loop_call(self.detach))
         self.begin()
@@ -195,6 +201,17 @@ class TorchtopApp(App[int]):
     def _make_palette(self) -> Palette:
         theme = self.current_theme
         return ansi_palette() if theme.ansi else theme_palette(theme)
+
+    def on_resize(self) -> None:
+        """A terminal of another size may have moved what it shows."""
+        self.front.clear()
+
+    def _screen_changed(self, screen: Screen[Any]) -> None:
+        """Screens of Textual's own (the palette) write without telling the front."""
+        foreign = not isinstance(screen._compositor, ThriftyCompositor)
+        if foreign or self._foreign_screen:
+            self.front.clear()
+        self._foreign_screen = foreign
 
     def _repaint(self) -> None:
         self.palette = self._make_palette()

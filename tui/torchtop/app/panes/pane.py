@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.segment import Segment
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -40,6 +40,11 @@ class Rows(Widget):
         self.can_focus = can_focus
         self.view = View()
         self._rows: list[Row] = []
+        self._rows_size = Size(0, 0)
+
+    def on_mount(self) -> None:
+        """The first frame has the terminal's characters already."""
+        self.view = self.app.view
 
     def compute(self, width: int, height: int) -> list[Row]:
         """The rows to draw; too few or too short ones are filled up."""
@@ -53,17 +58,16 @@ class Rows(Widget):
 
     def redraw(self) -> None:
         """Compute the rows and repaint the cells that differ."""
-        cells, height = self.size
-        if cells <= 0 or height <= 0:
+        if not self.size:
             return
-        rows = self._sized(cells, height)
-        before, self._rows = self._rows, rows
-        if len(before) != height:
+        before, size = self._rows, self._rows_size
+        self._compute()
+        if size != self._rows_size:
             self.refresh()
             return
         regions = [
             Region(first, y, last - first, 1)
-            for y, (old, new) in enumerate(zip(before, rows, strict=True))
+            for y, (old, new) in enumerate(zip(before, self._rows, strict=True))
             if old != new
             for first, last in changed(old, new)
         ]
@@ -71,9 +75,12 @@ class Rows(Widget):
             self.refresh(*regions)
 
     def repaint(self) -> None:
-        """Paint all of it again (the theme or the size changed)."""
-        self._rows = []
+        """Paint all of it again: the theme changed."""
+        self._rows_size = Size(0, 0)
         self.redraw()
+
+    def _compute(self) -> None:
+        self._rows, self._rows_size = self._sized(*self.size), self.size
 
     def _sized(self, cells: int, height: int) -> list[Row]:
         try:
@@ -87,16 +94,16 @@ class Rows(Widget):
         return rows
 
     def on_resize(self) -> None:
-        """A new size needs new rows."""
-        self.repaint()
+        """A new size needs new rows (which are painted by now, where the layout was first)."""
+        self.redraw()
 
     def render_line(self, y: int) -> Strip:
         """One row as a strip."""
-        if len(self._rows) != self.size.height:
-            self._rows = self._sized(*self.size)
-        if y >= len(self._rows):
-            return Strip.blank(self.size.width, self.app.palette[""])
+        if self._rows_size != self.size:
+            self._compute()
         palette = self.app.palette
+        if y >= len(self._rows):
+            return Strip.blank(self.size.width, palette[""])
         return Strip(
             [Segment(text, palette[style]) for text, style in self._rows[y]], self.size.width
         )

@@ -16,6 +16,9 @@ from torchtop.app.panes.pane import Pane, Rows
 from torchtop.app.text import Row
 from torchtop.app.view import View
 
+_LINES = 2
+"""Header and footer."""
+
 
 class HeaderLine(Rows):
     """The top line."""
@@ -68,7 +71,8 @@ class Board(Widget):
     def __init__(self) -> None:
         super().__init__(id="board")
         self._arranger = BoardLayout()
-        self.need = Need(idle=True)
+        self.need = Need()
+        self._placed: dict[str, Place] = {}
         self.zoomed: str | None = None
         self.view = View()
         self.logs = LogsPane()
@@ -80,15 +84,21 @@ class Board(Widget):
 
     def compose(self) -> ComposeResult:
         """The panes in the order in which Tab visits them."""
-        yield Pane("verdict", "verdict", verdict.body, verdict.aside)
-        yield Pane("gpus", "GPUs", gpus.body, gpus.aside, gpus.titles)
-        yield Pane("step", "step", step.body, step.aside)
-        yield Pane("throughput", "throughput", throughput.body, throughput.aside)
-        yield Pane("data", "data", data.body, data.aside)
-        yield Pane("catalog", "workloads", catalog.body, catalog.aside)
-        yield self.logs
-        yield Pane("host", "host", host.body, host.aside)
-        yield Pane("events", "events", events.body, events.aside)
+        size = self.app.size
+        self._placed = self.plan(Size(size.width, size.height - _LINES))
+        for pane in (
+            Pane("verdict", "verdict", verdict.body, verdict.aside),
+            Pane("gpus", "GPUs", gpus.body, gpus.aside, gpus.titles),
+            Pane("step", "step", step.body, step.aside),
+            Pane("throughput", "throughput", throughput.body, throughput.aside),
+            Pane("data", "data", data.body, data.aside),
+            Pane("catalog", "workloads", catalog.body, catalog.aside),
+            self.logs,
+            Pane("host", "host", host.body, host.aside),
+            Pane("events", "events", events.body, events.aside),
+        ):
+            pane.display = pane.id in self._placed
+            yield pane
 
     @property
     def panes(self) -> list[Pane]:
@@ -117,15 +127,14 @@ class Board(Widget):
 
     def replan(self) -> None:
         """Show the panes of the plan and hide the rest (they must not take the focus)."""
-        shown = self.plan(self.size)
+        placed = self.plan(self.size)
+        if placed == self._placed:
+            return
+        self._placed = placed
         for pane in self.panes:
-            pane.display = pane.id in shown
+            pane.display = pane.id in placed
         self._clear_arrangement_cache()  # it knows the size and the panes, not the need
         self.refresh(layout=True)
-
-    def on_mount(self) -> None:
-        """Nothing is shown yet that the plan does not have."""
-        self.replan()
 
     def on_resize(self) -> None:
         """Another size, another plan."""

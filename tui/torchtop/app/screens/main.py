@@ -13,7 +13,7 @@ from torchtop.app.keys import BINDINGS, PALETTE
 from torchtop.app.panes.pane import Pane, Rows
 from torchtop.app.screens.board import Board, FooterLine, HeaderLine
 from torchtop.app.screens.requests import Requests
-from torchtop.app.thrift import ThriftyCompositor
+from torchtop.app.thrift import Front, ThriftyCompositor
 from torchtop.app.view import View
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ class MainScreen(Requests, Screen[None]):
     AUTO_FOCUS = ""
     app: TorchtopApp
 
-    def __init__(self) -> None:
+    def __init__(self, front: Front) -> None:
         super().__init__()
-        self._compositor = ThriftyCompositor()
+        self._compositor = ThriftyCompositor(front)
         self.header = HeaderLine(id="header")
         self.footer = FooterLine(id="footer")
         self.board = Board()
@@ -127,6 +127,11 @@ class MainScreen(Requests, Screen[None]):
             logs.set_filter(before if text is None else text)
 
         self.app.push_screen(Prompt("filter the logs", before, logs.set_filter), done)
+
+    def action_redraw(self) -> None:
+        """Paint everything again, over what another program has written."""
+        self.app.front.clear()
+        self.refresh()
 
     def action_help(self) -> None:
         """The keys."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from textual.app import ComposeResult
 from textual.screen import ModalScreen
 
 from torchtop.app.panes.pane import Rows
 from torchtop.app.text import Row, Span, fit, row_width
-from torchtop.app.view import View
+from torchtop.app.thrift import ThriftyCompositor
+
+if TYPE_CHECKING:
+    from torchtop.app.main import TorchtopApp
 
 T = TypeVar("T")
 
@@ -45,9 +48,11 @@ class Sheet(ModalScreen[T]):
     Sheet > Box { width: 60; height: 10; }
     """
     heading = ""
+    app: TorchtopApp
 
     def __init__(self) -> None:
         super().__init__()
+        self._compositor = ThriftyCompositor(self.app.front)
         self.box = Box(id="box")
         self.box.sheet = self  # type: ignore[assignment]
 
@@ -64,9 +69,7 @@ class Sheet(ModalScreen[T]):
         raise NotImplementedError
 
     def on_mount(self) -> None:
-        """Take the viewer's glyphs and a fitting size."""
-        view = getattr(self.app, "view", View())
-        self.box.view = view
+        """Take a fitting size."""
         self._fit()
 
     def on_resize(self) -> None:
