@@ -179,7 +179,22 @@ CAUSES = (
     "lost",
 )
 
-VERDICTS = ("DATA", "COMM", "STRAGGLER", "LAUNCH", "COMPUTE-BOUND", "UNDECIDED")
+VERDICTS = (
+    "DATA",
+    "COMM",
+    "STRAGGLER",
+    "LAUNCH",
+    "SYNC",
+    "H2D",
+    "OPTIMIZER",
+    "PERIODIC",
+    "MEMORY PRESSURE",
+    "THROTTLED",
+    "CONTENTION",
+    "HUNG",
+    "COMPUTE-BOUND",
+    "UNDECIDED",
+)
 
 Record = Dict[str, Any]
 
