@@ -277,7 +277,11 @@ class MadeSession:
             self._analyse(now)
         if second % 60 == 0:
             scalars = {"loss": {"first": 2.0, "last": self._loss(), "min": self._loss()}}
-            self.history.write("minute", now, scalars=scalars, ranks=[], gpus=[], verdicts=[])
+            samples = 60 * case.batch * 1000 / (self._step_ms() or 1000)
+            self.history.write(
+                "minute", now, from_ns=now - 60_000_000_000, to_ns=now, samples=samples,
+                scalars=scalars, ranks=[], gpus=[], verdicts=[],
+            )  # fmt: skip
         if case.bad_line and second == 5:
             with self.paths.analysis.open("ab") as file:
                 file.write(b'{"kind": "analysis", "broken\n\x00\x00\xff\n[1,2]\n')

@@ -207,6 +207,14 @@ class TestGpus:
         shown = text(replace(view, snapshot=replace(view.snapshot, gpus=old)), "gpus", 118, 9)
         assert shown.count("12 s old") == 2
 
+    def test_with_room_every_gpu_has_a_chart(self, view_of: Callable[[str], View]) -> None:
+        lines = text(view_of("healthy"), "gpus", 78, 15).splitlines()
+        assert [line[0] for line in lines if line.startswith("r") and line[1].isdigit()] == [
+            "r"
+        ] * 2
+        assert sum(line.startswith("SM active") for line in lines) == 2
+        assert sum("█" * 20 in line for line in lines) >= 4
+
     def test_without_a_gpu_the_reason_and_the_host_are_shown(
         self, view_of: Callable[[str], View]
     ) -> None:
@@ -243,11 +251,11 @@ class TestStep:
         assert "r1   last seen in backward, 55 s ago" in text(view_of("hung"), "step", 60, 12)
         assert [s.rank for s in silences(view_of("hung").snapshot)] == [1]
 
-    @pytest.mark.parametrize(("rate", "cells", "per"), [(8.5, 40, 16), (0.5, 80, 1), (None, 9, 1)])
-    def test_a_column_is_a_power_of_two_of_steps(
-        self, rate: float | None, cells: int, per: int
-    ) -> None:
-        assert step.steps_per_column(rate, cells) == per
+    @pytest.mark.parametrize(
+        ("steps", "cells", "per"), [(0, 40, 1), (40, 40, 1), (41, 40, 2), (2000, 40, 64)]
+    )
+    def test_a_column_is_a_power_of_two_of_steps(self, steps: int, cells: int, per: int) -> None:
+        assert step.steps_per_column(steps, cells) == per
 
 
 class TestThroughput:

@@ -47,6 +47,11 @@ def test_a_fitted_row_has_exactly_the_width(cells: int) -> None:
     assert row_width(fit(row, cells)) == cells
 
 
+def test_no_row_can_hold_what_a_terminal_obeys() -> None:
+    row = fit([("\x1b[2J", "a"), ("\ud83d", "b")], 10)
+    assert plain(row).isprintable() and row_width(row) == 10
+
+
 def test_trailing_space_is_no_text_that_could_be_missing() -> None:
     assert plain(fit([("quit   ", "")], 4)) == "quit"
 

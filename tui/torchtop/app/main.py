@@ -238,7 +238,7 @@ def run_viewer(
     Returns:
         The exit status: 0, or 1 after an error of the viewer itself.
     """
-    for stream, name in ((sys.__stdin__, "input"), (sys.__stderr__, "output")):
+    for stream, name in ((sys.__stdin__, "input"), (sys.__stderr__, "error")):
         if stream is None or not stream.isatty():
             print(
                 f"torchtop: standard {name} is no terminal; use --no-tui for plain lines",

@@ -84,7 +84,10 @@ def pad(text: str, cells: int, align: str = "<") -> str:
 
 
 def fit(row: Iterable[Span], cells: int, fill: str = "") -> Row:
-    """A row of exactly `cells`: cut at the right, or filled with spaces of style `fill`."""
+    """A row of exactly `cells`: cut at the right, or filled with spaces of style `fill`.
+
+    Every row that is drawn comes through here: what was not cleaned before is cleaned now.
+    """
     spans: list[Span] = []
     left = cells
     for text, style in row:
@@ -92,6 +95,8 @@ def fit(row: Iterable[Span], cells: int, fill: str = "") -> Row:
             break
         if not text:
             continue
+        if not text.isprintable():
+            text = clean(text)  # noqa: PLW2901
         size = width(text)
         if size > left and width(text.rstrip()) <= left:
             size = left

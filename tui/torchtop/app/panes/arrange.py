@@ -176,21 +176,24 @@ def _wide(width: int, height: int, need: Need) -> dict[str, Place]:
 
 
 def _idle(width: int, height: int, need: Need) -> dict[str, Place]:
-    """GPUs above, the catalog below, the host beside or under it."""
-    gpus = min(_gpu_height(need, max(3, height // 2)), height)
-    rest = height - gpus
+    """GPUs above, as tall as there is room; the catalog below; the host beside or under it."""
+    below = max(need.workloads + 1, 9) + 1
+    beside = width >= 100
+    host = 0 if beside else min(8, max(0, height - 4 - need.workloads - need.gpus))
+    host = host if host >= 4 else 0
+    gpus = min(height, 3 if not need.gpus else max(2, min(need.gpus + 2, height // 2)))
+    if need.gpus:
+        gpus = max(gpus, min(height - below - host, need.gpus * 10 + 2))
+    top, rest = gpus, height - gpus
     places = {"gpus": Place(0, 0, width, gpus)}
-    if not need.gpus:
-        places["gpus"] = Place(0, 0, width, min(3, height))
-        rest = height - places["gpus"].height
-    top = height - rest
-    if width >= 100:
-        left = width * 57 // 100
+    if rest <= 0:
+        return places
+    if beside:
+        left = width * 58 // 100
         places["catalog"] = Place(0, top, left, rest)
         places["host"] = Place(left + GUTTER, top, width - left - GUTTER, rest)
         return places
-    host = min(7, max(0, rest - 4 - min(need.workloads, 6)))
     places["catalog"] = Place(0, top, width, rest - host)
-    if host >= 4:
+    if host:
         places["host"] = Place(0, height - host, width, host)
     return places

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torchtop.app.charts.bar import meter
+from torchtop.app.charts.table import Column, header, layout, record
 from torchtop.app.format import NA, count, known, ms, percent, size
-from torchtop.app.panes.parts import child, items, ratio
+from torchtop.app.panes.parts import child, ratio, records
 from torchtop.app.text import Row, Span, clean, fit, row_width
 from torchtop.app.view import View
 from torchtop.session.state import Rank, Snapshot
@@ -51,7 +52,37 @@ def body(view: View, width: int, height: int) -> list[Row]:
         short = [*_short_queue(snapshot, loader), ("  workers ", "dim"), (number, ""), *cpu]
         rows.append(fit(short, width))
     rows += _settings(loader, width)
+    if height >= len(rows) + len(snapshot.ranks) + 2 and len(snapshot.ranks) > 1:
+        rows += _by_rank(snapshot, width)
     return rows[:height]
+
+
+_RANKS = (
+    Column("rank", "rank", 4),
+    Column("stall", "stall", 8, ">"),
+    Column("next", "next()", 8, ">"),
+    Column("ready", "ready", 5, ">"),
+    Column("workers", "workers' CPU %", 14, stretch=1, most=60),
+)
+
+
+def _by_rank(snapshot: Snapshot, width: int) -> list[Row]:
+    """A line a rank, where there is room for all of them."""
+    placed = layout(_RANKS, width)
+    measured = {str(entry.get("rank")): entry for entry in records(snapshot.analysis, "ranks")}
+    rows = [fit([], width), header(placed, width)]
+    for rank in snapshot.ranks:
+        entry = measured.get(str(rank.rank), {})
+        loads = sorted(_loads(rank), reverse=True)
+        values: dict[str, list[Span]] = {
+            "rank": [(f"r{rank.rank}", "accent")],
+            "stall": [(ms(child(entry, "phases").get("data")), "")],
+            "next": [(ms(entry.get("data_host_ms")), "")],
+            "ready": [(count(rank.ready), "")],
+            "workers": [(" ".join(f"{v:.0f}" for v in loads) or NA, _load_style(loads))],
+        }
+        rows.append(record(placed, values, width))
+    return rows
 
 
 def _loader(snapshot: Snapshot) -> Mapping[str, Any]:
@@ -61,7 +92,7 @@ def _loader(snapshot: Snapshot) -> Mapping[str, Any]:
 
 def _stall(snapshot: Snapshot, width: int) -> Row:
     stall = child(child(snapshot.analysis, "phases"), "data")
-    host_ms = [known(r.get("data_host_ms")) for r in items(snapshot.analysis, "ranks")]
+    host_ms = [known(r.get("data_host_ms")) for r in records(snapshot.analysis, "ranks")]
     told = [value for value in host_ms if value is not None]
     share = known(stall.get("share"))
     style = "warn" if share is not None and share >= 0.1 else "value"
@@ -132,7 +163,7 @@ def _workers(snapshot: Snapshot, loader: Mapping[str, Any], width: int) -> list[
 
 
 def _loads(rank: Rank) -> Sequence[float]:
-    values = [known(worker.get("cpu_percent")) for worker in items(rank.process, "workers")]
+    values = [known(worker.get("cpu_percent")) for worker in records(rank.process, "workers")]
     return [value for value in values if value is not None]
 
 

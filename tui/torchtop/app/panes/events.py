@@ -50,7 +50,7 @@ def told(snapshot: Snapshot) -> list[tuple[float, str, str]]:
             continue
         text, style = _words(event)
         if text:
-            lines.append((stamp, text, style))
+            lines.append((stamp, clean(text), style))
     if ranks:
         lines.append((max(ranks), f"{len(ranks)} ranks up", ""))
     for stamp, kind, severity in snapshot.verdict_changes:

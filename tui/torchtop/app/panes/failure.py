@@ -26,7 +26,7 @@ _WORDS = {
 def failed(snapshot: Snapshot) -> bool:
     """Whether the session ended otherwise than it was meant to."""
     cause = (snapshot.exit or {}).get("cause")
-    return snapshot.status == "failed" or bool(cause and cause not in IN_ORDER)
+    return snapshot.status == "failed" or (isinstance(cause, str) and cause not in IN_ORDER)
 
 
 def sentence(snapshot: Snapshot) -> str:

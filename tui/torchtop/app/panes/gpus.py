@@ -8,8 +8,8 @@ from typing import Any
 from torchtop.app.charts.spark import spark
 from torchtop.app.charts.table import GAP, Column, header, layout, record
 from torchtop.app.format import NA, ghz, gib, known, short_size
-from torchtop.app.panes import host
-from torchtop.app.panes.parts import level_meter, ratio
+from torchtop.app.panes import gpu_history, host
+from torchtop.app.panes.parts import level_meter, ratio, records
 from torchtop.app.text import Row, Span, clean, cut, fit
 from torchtop.app.view import STALE_AFTER_S, View
 from torchtop.session.state import Gpu, Snapshot
@@ -86,11 +86,18 @@ def body(view: View, width: int, height: int) -> list[Row]:
     gpus = snapshot.gpus
     if len(gpus) > height and width >= _PAIRED_FROM:
         return _pairs(view, snapshot, width, height)
-    placed = layout(_columns(gpus), width)
+    wanted = _columns(gpus)
+    if gpu_history.rows_each(height, len(gpus)):
+        wanted = [column for column in wanted if column.key != "history"]
+    placed = layout(wanted, width)
     rows = [header(placed, width)] if height > len(gpus) else []
     shown = gpus[: height - len(rows)]
     sizes = {column.key: size for column, size in placed}
-    rows += [record(placed, _cells(view, snapshot, gpu, sizes), width) for gpu in shown]
+    each = gpu_history.rows_each(height, len(gpus))
+    for gpu in shown:
+        rows.append(record(placed, _cells(view, snapshot, gpu, sizes), width))
+        if each:
+            rows += [*gpu_history.chart(view, gpu, width, each), fit([], width)]
     return _more(rows, len(gpus) - len(shown), width)
 
 
@@ -102,7 +109,7 @@ def _more(rows: list[Row], hidden: int, width: int) -> list[Row]:
 
 def _columns(gpus: Sequence[Gpu]) -> list[Column]:
     """Without columns that no GPU fills, or that say the same of each."""
-    mixed = len({gpu.facts.get("name") for gpu in gpus}) > 1
+    mixed = len({str(gpu.facts.get("name")) for gpu in gpus}) > 1
     unused = set() if mixed else {"name"}
     for key, metric in (
         ("sm", "sm_active"),
@@ -195,7 +202,8 @@ def _note(snapshot: Snapshot, gpu: Gpu, stale: bool, cells: int) -> list[Span]:
         long = ", ".join(name.replace("_", " ") for name in names)
         told.append(long if len(long) <= cells else ",".join(map(_short_reason, names)))
     ours = own_pids(snapshot)
-    others = [p for p in gpu.processes if p.get("process_pid") not in ours]
+    seen = [process for process in gpu.processes if isinstance(process, Mapping)]
+    others = [process for process in seen if known(process.get("process_pid")) not in ours]
     if others and snapshot.status != "idle":
         used = short_size(sum(known(p.get("used_bytes")) or 0 for p in others))
         long = f"{len(others)} other: {used}"
@@ -211,10 +219,10 @@ def _short_reason(name: str) -> str:
 
 def own_pids(snapshot: Snapshot) -> set[int]:
     """Process ids that belong to this session."""
-    pids = {e.get("process_pid") for e in snapshot.events if e.get("kind") == "process"}
+    pids = [e.get("process_pid") for e in snapshot.events if e.get("kind") == "process"]
     for rank in snapshot.ranks:
-        pids |= {rank.header.get("pid"), rank.process.get("process_pid")}
-        pids |= {worker.get("process_pid") for worker in rank.process.get("workers") or ()}
+        pids += [rank.header.get("pid"), rank.process.get("process_pid")]
+        pids += [worker.get("process_pid") for worker in records(rank.process, "workers")]
     return {pid for pid in pids if isinstance(pid, int)}
 
 

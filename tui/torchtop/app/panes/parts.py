@@ -10,6 +10,7 @@ from torchtop.app.charts.glyphs import Glyphs
 from torchtop.app.format import known
 from torchtop.app.text import Row, Span, fit, plain, row_width
 from torchtop.session.records import PHASES
+from torchtop.session.state import Snapshot
 
 PHASE_LETTERS = dict(zip(PHASES, "DFBCPOX", strict=True))
 PHASE_NAMES = {
@@ -99,6 +100,16 @@ def child(record: Mapping[str, Any] | None, key: str) -> Mapping[str, Any]:
     """A field that should be an object; empty for anything else."""
     value = (record or {}).get(key)
     return value if isinstance(value, Mapping) else {}
+
+
+def verdict_of(snapshot: Snapshot | None) -> Mapping[str, Any]:
+    """The verdict of the last analysis; empty when there is none."""
+    return child(snapshot.analysis if snapshot else None, "verdict")
+
+
+def records(record: Mapping[str, Any] | None, key: str) -> list[Mapping[str, Any]]:
+    """A field that should be a list of objects; what is none is left out."""
+    return [entry for entry in items(record, key) if isinstance(entry, Mapping)]
 
 
 def items(record: Mapping[str, Any] | None, key: str) -> list[Any]:

@@ -9,9 +9,16 @@ from typing import Any
 from torchtop.app.charts.bar import stacked
 from torchtop.app.charts.plot import buckets, columns, nice_ceiling
 from torchtop.app.format import known, ms, ms_number, percent
-from torchtop.app.panes.parts import PHASE_LETTERS, PHASE_NAMES, PHASE_SHORT, child, items
+from torchtop.app.panes.parts import (
+    PHASE_LETTERS,
+    PHASE_NAMES,
+    PHASE_SHORT,
+    child,
+    records,
+    verdict_of,
+)
 from torchtop.app.panes.silence import Silence, silences, words
-from torchtop.app.text import Row, Span, fit, pad
+from torchtop.app.text import Row, Span, clean, fit, pad
 from torchtop.app.view import View
 from torchtop.session.records import PHASES
 from torchtop.session.state import Snapshot
@@ -43,7 +50,7 @@ def body(view: View, width: int, height: int) -> list[Row]:
         return [fit([(waiting, "dim")], width), *_silent(snapshot, width, height - 1)]
     phases = child(analysis, "phases")
     frontier = {name: known(child(phases, name).get("ms")) or 0.0 for name in PHASES}
-    ranks = [rank for rank in items(analysis, "ranks") if isinstance(rank, Mapping)]
+    ranks = records(analysis, "ranks")
     scale = max([sum(frontier.values()), *(_total(rank) for rank in ranks)], default=1.0) or 1.0
     rows = [_bar(view, "step", frontier, scale=scale, width=width, style="value")]
     rows += _legend(phases, width, height - len(rows))
@@ -113,7 +120,7 @@ def _ranks(
     """A bar a rank; where not all fit, those that the verdict and the waits point at."""
     if len(ranks) < 2 or rows < 1:
         return _silent(snapshot, width, rows)
-    chosen = choose(ranks, rows, (snapshot.exit or snapshot.verdict or {}).get("rank"))
+    chosen = choose(ranks, rows, (snapshot.exit or verdict_of(snapshot)).get("rank"))
     quiet = {silence.rank: silence for silence in silences(snapshot)}
     drawn = []
     for rank in chosen:
@@ -122,7 +129,7 @@ def _ranks(
             drawn.append(_silent_row(quiet[number], width))
             continue
         phases = {name: known(child(rank, "phases").get(name)) or 0.0 for name in PHASES}
-        drawn.append(_bar(view, f"r{number}", phases, scale=scale, width=width, style=""))
+        drawn.append(_bar(view, f"r{clean(number, 8)}", phases, scale=scale, width=width, style=""))
     return drawn
 
 
@@ -160,7 +167,7 @@ def latency(view: View, snapshot: Snapshot, width: int, rows: int) -> list[Row]:
     if not recent:
         return []
     cells = width - _LABEL - 1
-    per = steps_per_column(known(child(analysis, "throughput").get("steps_per_s")), cells)
+    per = steps_per_column(len(recent), cells)
     total = int(known(analysis.get("steps")) or len(recent))
     shown = buckets(recent, cells, per, max(total, len(recent)))
     told = rows >= _CAPTION_FROM
@@ -180,10 +187,12 @@ def latency(view: View, snapshot: Snapshot, width: int, rows: int) -> list[Row]:
     return [fit([(" " * (_LABEL + 1), ""), (caption, "faint")], width), *lines] if told else lines
 
 
-def steps_per_column(steps_per_s: float | None, cells: int, seconds: float = 60.0) -> int:
-    """A power of two so that a chart of `cells` columns covers about `seconds`."""
-    wanted = (steps_per_s or 0.0) * seconds / max(1, cells)
-    return 1 if wanted <= 1 else int(2 ** math.ceil(math.log2(wanted)))
+def steps_per_column(steps: int, cells: int) -> int:
+    """The power of two with which so many steps fit into a chart of `cells` columns.
+
+    It follows from a count that only grows, so the chart never swings between two scales.
+    """
+    return int(2 ** max(0, math.ceil(math.log2(max(1, steps) / max(1, cells)))))
 
 
 def _axis(figures: Mapping[str, Any], high: float, rows: int) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torchtop.app.charts.bar import meter
 from torchtop.app.charts.plot import Bucket, columns, nice_ceiling
 from torchtop.app.charts.spark import spark
 from torchtop.app.format import NA, count, duration, known, percent, quantity, rate
-from torchtop.app.panes.parts import child, ratio
+from torchtop.app.panes.parts import child, ratio, records
 from torchtop.app.text import Row, Span, clean, fit, row_width, spread
 from torchtop.app.view import View
 from torchtop.session.state import Snapshot
@@ -34,9 +35,47 @@ def body(view: View, width: int, height: int) -> list[Row]:
     tail = [_progress(view, snapshot, width), *_scalars(view, snapshot, width)]
     tail = tail[: max(0, height - 1)]
     room = height - len(rows) - len(tail)
-    if room >= 1:
-        rows += _chart(view, snapshot, width, min(room, 10))
-    return (rows + tail)[:height]
+    whole = _whole_run(view, snapshot, width, min(10, room // 2)) if room >= 12 else []
+    if room - len(whole) >= 1:
+        rows += _chart(view, snapshot, width, min(room - len(whole), 10))
+    return (rows + tail + whole)[:height]
+
+
+def _whole_run(view: View, snapshot: Snapshot, width: int, rows: int) -> list[Row]:
+    """The mean of each minute since the start, as many as fit: what a day looked like."""
+    rates = [_minute_rate(minute) for minute in snapshot.minutes]
+    real = [value for value in rates if value is not None]
+    if len(real) < 2 or rows < 4:
+        return []
+    per = -(-len(rates) // width)
+    groups = [rates[i : i + per] for i in range(0, len(rates), per)]
+    series = [_mean([v for v in group if v is not None]) for group in groups]
+    told = f"the whole run, {per} minute{'s' if per > 1 else ''} a column"
+    drawn = columns(
+        series,
+        width,
+        rows - 2,
+        nice_ceiling(max(real) * 1.05),
+        glyphs=view.glyphs,
+        style="chart.good",
+        peak_style="chart.peak",
+    )
+    return [fit([], width), fit([(told, "faint")], width), *(fit(row, width) for row in drawn)]
+
+
+def _minute_rate(minute: Mapping[str, Any]) -> float | None:
+    """Samples (else tokens, else steps) a second of one minute."""
+    begin, end = known(minute.get("from_ns")), known(minute.get("to_ns"))
+    done = next(
+        (v for key in ("samples", "tokens", "steps") if (v := known(minute.get(key)))), None
+    )
+    if begin is None or end is None or end <= begin or done is None:
+        return None
+    return done / (end - begin) * 1e9
+
+
+def _mean(values: Sequence[float]) -> Bucket | None:
+    return Bucket(sum(values) / len(values), max(values)) if values else None
 
 
 def _rate(snapshot: Snapshot, width: int) -> Row:
@@ -46,7 +85,7 @@ def _rate(snapshot: Snapshot, width: int) -> Row:
     right: list[Span] = []
     if known(tokens) is not None:
         right = [("  ", ""), (quantity(tokens), "big"), (" tokens/s", "dim")]
-    elif (world := len(child({"r": snapshot.analysis}, "r").get("ranks") or ())) > 1:
+    elif (world := len(records(snapshot.analysis, "ranks"))) > 1:
         each = known(samples)
         if each is not None:
             right = [(rate(each / world), ""), (" a rank", "dim")]

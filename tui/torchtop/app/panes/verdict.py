@@ -8,7 +8,7 @@ from typing import Any
 from torchtop.app.charts.bar import meter
 from torchtop.app.format import duration, gain, known, percent
 from torchtop.app.panes import failure, silence
-from torchtop.app.panes.parts import SEVERITIES, child, items
+from torchtop.app.panes.parts import SEVERITIES, items, verdict_of
 from torchtop.app.text import Row, Span, clean, fit, row_width, wrap
 from torchtop.app.text import width as width_of
 from torchtop.app.view import STALE_AFTER_S, View
@@ -21,7 +21,7 @@ WARM_UP_STEPS = 10
 def aside(view: View, width: int) -> list[Span]:
     """How long the verdict has stood, and of when it is where that is not now."""
     snapshot = view.snapshot
-    verdict = snapshot.verdict if snapshot else None
+    verdict = verdict_of(snapshot)
     if snapshot is None or not verdict or failure.failed(snapshot):
         return []
     age = snapshot.analysis_age_s
@@ -40,7 +40,7 @@ def body(view: View, width: int, height: int) -> list[Row]:
         return failure.card(snapshot, width, height)
     silent = silence.line(snapshot)
     rows = [fit(silent, width)] if silent else []
-    verdict = snapshot.verdict
+    verdict = verdict_of(snapshot)
     if verdict:
         return rows + _verdict(view, verdict, width, height - len(rows))
     return [*rows, *(fit(row, width) for row in _before(snapshot))][:height]
@@ -132,7 +132,7 @@ def _before(snapshot: Snapshot) -> list[list[Span]]:
 
 def starting(snapshot: Snapshot) -> str:
     """How far a session has come before its first step."""
-    world = known(child({"x": snapshot.meta}, "x").get("nproc"))
+    world = known(snapshot.meta.get("nproc"))
     total = f" of {int(world)}" if world else ""
     probed = [rank for rank in snapshot.ranks if "device" in rank.header]
     if probed:
