@@ -37,7 +37,7 @@ def run(
         return
     script, sys.argv = words[0], list(words)
     if pkgutil.get_importer(script) is not None:  # a folder or an archive with a __main__
-        _prepare(script, fallback, plain)
+        _prepare(_typed(script), fallback, plain)
         _fresh(main_globals)
         runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
         return
@@ -102,12 +102,16 @@ def _fresh(main_globals: Dict[str, Any]) -> Dict[str, Any]:
     return before
 
 
+def _typed(script: str) -> str:
+    """The path as Python shows it: absolute since 3.9, but not tidied."""
+    if sys.version_info < (3, 9):
+        return script
+    return os.path.join(os.getcwd(), script)  # noqa: PTH109, PTH118
+
+
 def _run_script(main_globals: Dict[str, Any], script: str) -> None:
     """Run a file as ``python script`` does."""
-    # Absolute since 3.9, but not tidied: what the script sees is what was typed.
-    path = script
-    if sys.version_info >= (3, 9):
-        path = os.path.join(os.getcwd(), script)  # noqa: PTH109, PTH118
+    path = _typed(script)
     try:
         with io.open_code(path) as file:
             code: Any = pkgutil.read_code(file)  # a .pyc

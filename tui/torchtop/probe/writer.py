@@ -106,9 +106,12 @@ class Writer:
         self._thread.join(timeout=_PATIENCE_S)
         if not self._lock.acquire(timeout=_PATIENCE_S):
             return
-        self._turn = 0
-        self._attempt()
-        self._file.close()
+        try:
+            self._turn = 0
+            self._attempt()
+            self._file.close()
+        finally:
+            self._lock.release()
 
     def abandon(self) -> None:
         """In a forked child: the file is the parent's.

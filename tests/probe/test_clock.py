@@ -1,0 +1,215 @@
+"""The clock interval: lag from inequalities alone, on a simulated device whose truth is known."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from torchtop.probe.clock import ClockInterval, CudaClock, HostClock, Mark
+
+MS = 1_000_000
+US = 1_000
+
+
+@dataclass
+class Device:
+    """A device whose clock is `offset_ns` behind the host's, and drifts against it."""
+
+    offset_ns: int = 123_456_789_012
+    drift_ppm: float = 0.0
+
+    def clock(self, host_ns: int) -> int:
+        return host_ns - self.offset_ns + round(host_ns * self.drift_ppm / 1e6)
+
+    def offset(self, host_ns: int) -> int:
+        """Host time minus device time of one instant."""
+        return host_ns - self.clock(host_ns)
+
+
+def run(
+    device: Device, seconds: float, step_ms: float, lag_ms: float, seed: int = 1
+) -> tuple[ClockInterval, int]:
+    """Eight markers a step, each polled at the marks that follow, `lag_ms` behind the host."""
+    chance = random.Random(seed)
+    interval = ClockInterval()
+    host = 1_000_000 * MS
+    waiting: list[tuple[int, int, int]] = []
+    for _ in range(int(seconds * 1e3 / step_ms * 8)):
+        host += round(step_ms / 8 * MS * chance.uniform(0.2, 1.8))
+        late = 5 * US + round(lag_ms * MS * chance.uniform(0.9, 1.1))
+        waiting.append((host, host + late, 0))
+        while waiting:
+            enqueued, done, not_done = waiting[0]
+            if done > host:
+                waiting[0] = (enqueued, done, host)
+                break
+            waiting.pop(0)
+            interval.add(device.clock(done), enqueued, not_done, host)
+    return interval, host
+
+
+@pytest.mark.parametrize("offset_ns", [0, 1, 10**15, -(10**15)])
+@pytest.mark.parametrize("drift_ppm", [0.0, 20.0, -20.0])
+@pytest.mark.parametrize("lag_ms", [0.0, 0.5, 30.0])
+def test_the_offset_lies_in_the_interval(offset_ns: int, drift_ppm: float, lag_ms: float) -> None:
+    device = Device(offset_ns, drift_ppm)
+
+    interval, now = run(device, seconds=20, step_ms=10, lag_ms=lag_ms)
+
+    assert interval.bounds is not None
+    low, high = interval.bounds
+    # A window of two seconds and the one before it: what drifts apart meanwhile is the error.
+    drifted = abs(drift_ppm) / 1e6 * 4e9
+    assert low - drifted <= device.offset(now) <= high + drifted
+    assert high - low <= 2 * MS
+
+
+def test_a_device_that_is_the_limit_gives_a_narrow_interval() -> None:
+    interval, _ = run(Device(), seconds=3, step_ms=10, lag_ms=30)
+
+    assert interval.bounds is not None
+    low, high = interval.bounds
+    assert 0 <= high - low <= 100 * US
+
+
+def test_nothing_is_known_before_the_first_marker() -> None:
+    assert ClockInterval().bounds is None
+
+
+def test_one_marker_gives_bounds() -> None:
+    interval = ClockInterval()
+    interval.add(device_ns=100, enqueued_ns=1_000, not_done_ns=0, done_ns=1_500)
+    assert interval.bounds == (900, 1_400)
+
+    interval.add(device_ns=200, enqueued_ns=1_050, not_done_ns=1_250, done_ns=1_550)
+    assert interval.bounds == (1_050, 1_350)
+
+
+def test_a_clock_that_jumps_is_believed_after_a_window() -> None:
+    interval = ClockInterval()
+    for second in range(10):
+        at = second * 1000 * MS
+        interval.add(at, at, 0, at + 100)
+    for second in range(10, 20):
+        at = second * 1000 * MS
+        interval.add(at - 5 * MS, at, 0, at + 100)
+
+    assert interval.bounds == (5 * MS, 5 * MS + 100)
+
+
+def test_on_a_cpu_a_marker_resolves_at_once_and_never_lags() -> None:
+    marks: list[Mark] = []
+    clock = HostClock(marks.append)
+
+    clock.mark("B0")
+    clock.mark("B1", True)
+    clock.refresh_stream()
+    clock.poll()
+
+    assert [mark.code for mark in marks] == ["B0", "B1"]
+    assert [mark.lag_ns for mark in marks] == [0, 0]
+    assert marks[0].device_ns == 0
+    assert marks[1].device_ns == marks[1].host_ns - marks[0].host_ns
+    assert marks[1].extra is True
+
+
+class FakeEvent:
+    """An event of a device that passes markers when the test says so."""
+
+    def __init__(self, gpu: FakeGpu) -> None:
+        self._gpu = gpu
+        self.at: float | None = None
+
+    def record(self, stream: object) -> None:
+        self._gpu.recorded.append((self, stream))
+        self.at = None
+
+    def query(self) -> bool:
+        self._gpu.queries += 1
+        return self.at is not None
+
+    def elapsed_time(self, later: FakeEvent) -> float:
+        assert self.at is not None
+        assert later.at is not None
+        return later.at - self.at
+
+
+class FakeGpu:
+    """As much of ``torch`` as the clock uses."""
+
+    def __init__(self) -> None:
+        self.recorded: list[tuple[FakeEvent, object]] = []
+        self.queries = self.made = 0
+        self.cuda = self
+
+    def current_stream(self, device: int) -> object:
+        return f"stream of {device}"
+
+    def Event(self, enable_timing: bool) -> FakeEvent:  # noqa: N802
+        assert enable_timing
+        self.made += 1
+        return FakeEvent(self)
+
+    def passes(self, count: int, ms: float = 1.0) -> None:
+        """The device passes the next `count` markers, `ms` apart."""
+        waiting = [event for event, _ in self.recorded if event.at is None]
+        last = max((event.at for event, _ in self.recorded if event.at is not None), default=50.0)
+        for event in waiting[:count]:
+            last += ms
+            event.at = last
+
+
+def test_markers_resolve_in_order_at_later_markers_and_stop_at_the_first_unfinished() -> None:
+    gpu, marks = FakeGpu(), list[Mark]()
+    clock = CudaClock(marks.append, gpu, device=3)
+    for code in ("D0", "D1", "B0"):
+        clock.mark(code)
+    assert marks == []
+
+    gpu.passes(2, ms=2.5)
+    clock.mark("BC")
+
+    assert [(mark.code, mark.device_ns) for mark in marks] == [("D0", 0), ("D1", 2_500_000)]
+    gpu.passes(2)
+    clock.poll()
+    assert [mark.device_ns for mark in marks] == [0, 2_500_000, 3_500_000, 4_500_000]
+    assert {stream for _, stream in gpu.recorded} == {"stream of 3"}
+
+
+def test_events_are_used_again() -> None:
+    gpu, marks = FakeGpu(), list[Mark]()
+    clock = CudaClock(marks.append, gpu, device=0)
+    for _ in range(200):
+        clock.mark("B0")
+        gpu.passes(1)
+    clock.poll()
+
+    assert len(marks) == 200
+    assert gpu.made <= 4
+
+
+def test_nothing_is_recorded_or_asked_while_a_graph_is_captured() -> None:
+    gpu, marks = FakeGpu(), list[Mark]()
+    clock = CudaClock(marks.append, gpu, device=0)
+    clock.mark("D0")
+    gpu.passes(1)
+    before = gpu.queries
+
+    clock.paused = True
+    clock.mark("D1")
+    clock.poll()
+    assert (gpu.queries, len(gpu.recorded)) == (before, 1)
+
+    clock.paused = False
+    clock.poll()
+    assert [mark.code for mark in marks] == ["D0"]
+
+
+def test_a_device_that_stopped_ends_the_recording() -> None:
+    clock = CudaClock(lambda mark: None, FakeGpu(), device=0)
+
+    with pytest.raises(OverflowError, match="too far behind"):
+        for _ in range(10_000):
+            clock.mark("B0")
