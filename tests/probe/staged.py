@@ -56,8 +56,9 @@ class Stage:
         return [json.loads(line) for line in lines]
 
     def process(self, kind: str) -> list[dict[str, Any]]:
-        """Records of rank.py itself."""
-        return [r for r in self.records("*.process.jsonl") if r["kind"] == kind]
+        """Records of rank.py itself, over all runs, the latest last."""
+        records = sorted(self.records("*.process.jsonl"), key=lambda record: record["mono_ns"])
+        return [record for record in records if record["kind"] == kind]
 
 
 def run(
