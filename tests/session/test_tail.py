@@ -219,6 +219,20 @@ def test_all_files_of_a_session_are_found_as_they_appear(tmp_path: Path) -> None
     assert list(tail.poll()) == []
 
 
+def test_kinds_can_be_left_out(tmp_path: Path) -> None:
+    paths = session(tmp_path / "s")
+    kinds = ("steps", "beat", "steps_of_another_kind", "totals")
+    write(paths.ranks / "0-0-1.jsonl", "rank", *({"kind": kind, "step": 1} for kind in kinds))
+    tail = SessionTail(paths, without=("steps", "totals"))
+
+    assert [record["kind"] for _, record in tail.poll()] == [
+        "header",
+        "beat",
+        "steps_of_another_kind",
+    ]
+    assert tail.bad == 0
+
+
 def test_files_can_be_left_out(tmp_path: Path) -> None:
     paths = session(tmp_path / "s")
     write(paths.analysis, "analyst")

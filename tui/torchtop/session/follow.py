@@ -13,6 +13,9 @@ from torchtop.session.tail import SessionTail
 _LAST_BYTES = 4 << 20
 """How much of each growing file a live view reads at first: about the length of the charts."""
 
+_NOT_SHOWN = ("steps", "totals", "scalars")
+"""What the analyst alone reads: most of a rank's file."""
+
 _LIVENESS_EVERY_S = 1.0
 
 
@@ -25,7 +28,7 @@ class Follower:
 
     def __init__(self, root: Path) -> None:
         self.paths = SessionPaths(root)
-        self._tail = SessionTail(self.paths, last_bytes=_LAST_BYTES)
+        self._tail = SessionTail(self.paths, last_bytes=_LAST_BYTES, without=_NOT_SHOWN)
         self.state = SessionState(read_json(self.paths.meta))
         self._same_boot: bool | None = None
         self._lost = False
@@ -58,7 +61,7 @@ class Replay:
     def __init__(self, root: Path) -> None:
         self.paths = SessionPaths(root)
         self._meta = read_json(self.paths.meta) or {}
-        tail = SessionTail(self.paths)
+        tail = SessionTail(self.paths, without=_NOT_SHOWN)
         self._records: list[tuple[int, str, Record]] = sorted(
             ((r.get("mono_ns") or 0, source, r) for source, r in tail.poll()),
             key=lambda item: item[0],

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchtop.session.paths import SessionPaths
-from torchtop.session.records import SCHEMA, Record
+from torchtop.session.records import SCHEMA, Record, encode
 
 _CHUNK = 1 << 20
 _LINE_LIMIT = 8 << 20
@@ -35,10 +35,14 @@ class Tail:
         last_bytes: begin with the file's head (the header and the first facts) and go on about this
             many bytes before its end, for a view that needs only the recent part of a long file;
             all of it when omitted.
+        without: kinds of records to pass over, unread: they cost a hundredth of the others.
     """
 
-    def __init__(self, path: Path, last_bytes: int | None = None) -> None:
+    def __init__(
+        self, path: Path, last_bytes: int | None = None, without: tuple[str, ...] = ()
+    ) -> None:
         self.path = path
+        self._passed_over = tuple(_first_bytes(kind) for kind in without)
         self.bad = 0
         self.newer_schema = False
         self._offset = 0
@@ -98,7 +102,7 @@ class Tail:
         return data
 
     def _parse(self, line: bytes) -> Record | None:
-        if not line.strip():
+        if not line.strip() or line.startswith(self._passed_over):
             return None
         try:
             record = _DECODER.decode(line.decode("utf-8"))
@@ -112,6 +116,11 @@ class Tail:
         if record["kind"] == "header" and isinstance(schema, int) and schema > SCHEMA:
             self.newer_schema = True
         return record  # type: ignore[no-any-return]
+
+
+def _first_bytes(kind: str) -> bytes:
+    """What a line begins with that `encode` made of a record of this kind."""
+    return encode({"kind": kind}).rstrip()[:-1] + b","
 
 
 def _is_record(value: object) -> bool:
@@ -132,11 +141,13 @@ class SessionTail:
         paths: the session.
         skip: path endings to leave out (the analyst does not read its own output).
         last_bytes: as in `Tail`, for the files that grow by the second.
+        without: as in `Tail`.
     """
 
     paths: SessionPaths
     skip: tuple[str, ...] = ()
     last_bytes: int | None = None
+    without: tuple[str, ...] = ()
     _tails: dict[str, Tail] = field(default_factory=dict)
 
     def poll(self) -> Iterator[tuple[str, Record]]:
@@ -168,4 +179,5 @@ class SessionTail:
                 if source not in self._tails and not source.endswith(self.skip or ("\0",)):
                     growing = source.endswith(("devices.jsonl", "analysis.jsonl"))
                     growing = growing or source.startswith("ranks/")
-                    self._tails[source] = Tail(path, self.last_bytes if growing else None)
+                    last_bytes = self.last_bytes if growing else None
+                    self._tails[source] = Tail(path, last_bytes, self.without)
