@@ -161,9 +161,14 @@ class Probe:
 
         def at_start(_gradients: Any) -> None:
             try:
-                queue(lambda: self._mark(code))
+                queue(at_end)
             except Exception as error:
                 self.disable(error)
+
+        def at_end() -> None:
+            start = _now()
+            self._mark(code)
+            self._cost_ns += _now() - start
 
         return (node.register_prehook(at_start),)
 
