@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -56,6 +57,7 @@ def armed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Armed]:
         (dataloader._BaseDataLoaderIter, "__next__"),
         (torch.autograd, "backward"),
         (torch.amp.GradScaler, "step"),
+        (torch, "save"),
         (ddp, "__init__"),
         (graph, "capture_begin"),
         (graph, "capture_end"),
@@ -65,6 +67,7 @@ def armed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Armed]:
     after = dict(optimizer._global_optimizer_post_hooks)
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT"):
         monkeypatch.delenv(name, raising=False)
+    collecting = list(gc.callbacks)
     directory = tmp_path / "ranks"
     directory.mkdir()
     armed = Armed(None, directory)
@@ -72,6 +75,7 @@ def armed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Armed]:
     yield armed
     armed.probe.finish()
     armed.probe.disable("the test is over")
+    gc.callbacks[:] = collecting
     atexit.unregister(armed.probe.finish)
     for held, kept in (
         (optimizer._global_optimizer_pre_hooks, before),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchtop.probe.assemble import StepAssembler
+from torchtop.probe.assemble import StepAssembler, row_of
 from torchtop.probe.clock import Mark
 from torchtop.session.records import PHASE_COLUMNS
 
@@ -19,7 +19,7 @@ class Stream:
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
-        self.assembler = StepAssembler(self.rows.append)
+        self.assembler = StepAssembler(lambda step, marks: self.rows.append(row_of(step, marks)))
         self.marks: list[Mark] = []
         self._device_ns = 0
 

@@ -99,20 +99,19 @@ def test_a_clock_that_jumps_is_believed_after_a_window() -> None:
     assert interval.bounds == (5 * MS, 5 * MS + 100)
 
 
-def test_on_a_cpu_a_marker_resolves_at_once_and_never_lags() -> None:
-    marks: list[Mark] = []
-    clock = HostClock(marks.append)
+def test_on_a_cpu_a_marker_is_passed_at_once_and_never_lags() -> None:
+    clock = HostClock()
 
-    clock.mark("B0")
-    clock.mark("B1", True)
+    marks = [clock.stamp("B0"), clock.stamp("B1", True), clock.stamp("O0", full=False)]
     clock.refresh_stream()
-    clock.poll()
+    clock.touch(marks[1])
 
-    assert [mark.code for mark in marks] == ["B0", "B1"]
-    assert [mark.lag_ns for mark in marks] == [0, 0]
+    assert clock.resolve(marks)
+    assert [mark.lag_ns for mark in marks[:2]] == [0, 0]
     assert marks[0].device_ns == 0
     assert marks[1].device_ns == marks[1].host_ns - marks[0].host_ns
     assert marks[1].extra is True
+    assert marks[2].device_ns is None
 
 
 class FakeEvent:
@@ -161,55 +160,104 @@ class FakeGpu:
             event.at = last
 
 
-def test_markers_resolve_in_order_at_later_markers_and_stop_at_the_first_unfinished() -> None:
-    gpu, marks = FakeGpu(), list[Mark]()
-    clock = CudaClock(marks.append, gpu, device=3)
-    for code in ("D0", "D1", "B0"):
-        clock.mark(code)
-    assert marks == []
+def stamped(clock: CudaClock, codes: str) -> list[Mark]:
+    return [clock.stamp(code) for code in codes.split()]
 
-    gpu.passes(2, ms=2.5)
-    clock.mark("BC")
 
-    assert [(mark.code, mark.device_ns) for mark in marks] == [("D0", 0), ("D1", 2_500_000)]
-    gpu.passes(2)
-    clock.poll()
-    assert [mark.device_ns for mark in marks] == [0, 2_500_000, 3_500_000, 4_500_000]
+def test_a_step_resolves_once_its_last_marker_is_passed() -> None:
+    gpu = FakeGpu()
+    clock = CudaClock(gpu, device=3)
+    marks = stamped(clock, "B1 D0 D1 B0")
+
+    gpu.passes(3, ms=2.5)
+    assert not clock.resolve(marks)
+    assert [mark.device_ns for mark in marks] == [None] * 4
+
+    gpu.passes(1, ms=1.0)
+    assert clock.resolve(marks)
+    assert [mark.device_ns for mark in marks] == [0, 2_500_000, 5_000_000, 6_000_000]
+    assert all(mark.lag_ns is not None for mark in marks)
     assert {stream for _, stream in gpu.recorded} == {"stream of 3"}
 
 
-def test_events_are_used_again() -> None:
-    gpu, marks = FakeGpu(), list[Mark]()
-    clock = CudaClock(marks.append, gpu, device=0)
-    for _ in range(200):
-        clock.mark("B0")
-        gpu.passes(1)
-    clock.poll()
+def test_one_question_settles_a_step_and_none_an_asked_one() -> None:
+    gpu = FakeGpu()
+    clock = CudaClock(gpu, device=0)
+    marks = stamped(clock, "B1 D0 D1 B0 BC B1")
+    gpu.passes(6)
 
-    assert len(marks) == 200
-    assert gpu.made <= 4
+    clock.touch(marks[-1])
+    clock.touch(marks[-1])
+    assert clock.resolve(marks)
+
+    assert gpu.queries == 1
+
+
+def test_steps_share_the_marker_between_them() -> None:
+    gpu = FakeGpu()
+    clock = CudaClock(gpu, device=0)
+    first = stamped(clock, "B1 D0 B1")
+    second = [first[-1], *stamped(clock, "D0 B1")]
+    gpu.passes(5, ms=4.0)
+
+    assert clock.resolve(first)
+    assert clock.resolve(second)
+
+    assert [mark.device_ns for mark in second] == [8_000_000, 12_000_000, 16_000_000]
+
+
+def test_markers_that_are_not_measured_record_nothing_and_hold_nothing_up() -> None:
+    gpu = FakeGpu()
+    clock = CudaClock(gpu, device=0)
+    light = [clock.stamp(code, full=False) for code in ("B1", "D0", "B1")]
+
+    assert clock.resolve(light)
+
+    assert [mark.device_ns for mark in light] == [None] * 3
+    assert (gpu.queries, gpu.recorded) == (0, [])
+
+
+def test_a_marker_that_is_passed_again_counts_once() -> None:
+    gpu = FakeGpu()
+    clock = CudaClock(gpu, device=0)
+    marks = stamped(clock, "B1 E0 E1")
+    gpu.passes(3)
+    before = marks[2].host_ns
+
+    clock.stamp_again(marks[2])
+    assert marks[2].host_ns > before
+    assert not clock.resolve(marks)
+
+    gpu.passes(1, ms=7.0)
+    assert clock.resolve(marks)
+    assert len(gpu.recorded) == 4
+
+
+def test_events_are_used_again() -> None:
+    gpu = FakeGpu()
+    clock = CudaClock(gpu, device=0)
+    last = clock.stamp("B1")
+    for _ in range(200):
+        step = [last, *stamped(clock, "D0 B0 B1")]
+        gpu.passes(4)
+        assert clock.resolve(step)
+        last = step[-1]
+
+    assert gpu.made <= 8
 
 
 def test_nothing_is_recorded_or_asked_while_a_graph_is_captured() -> None:
-    gpu, marks = FakeGpu(), list[Mark]()
-    clock = CudaClock(marks.append, gpu, device=0)
-    clock.mark("D0")
+    gpu = FakeGpu()
+    clock = CudaClock(gpu, device=0)
+    marks = [clock.stamp("D0")]
     gpu.passes(1)
-    before = gpu.queries
 
     clock.paused = True
-    clock.mark("D1")
-    clock.poll()
-    assert (gpu.queries, len(gpu.recorded)) == (before, 1)
+    marks.append(clock.stamp("D1"))
+    clock.touch(marks[0])
+    clock.stamp_again(marks[0])
+    assert (gpu.queries, len(gpu.recorded)) == (0, 1)
 
     clock.paused = False
-    clock.poll()
-    assert [mark.code for mark in marks] == ["D0"]
-
-
-def test_a_device_that_stopped_ends_the_recording() -> None:
-    clock = CudaClock(lambda mark: None, FakeGpu(), device=0)
-
-    with pytest.raises(OverflowError, match="too far behind"):
-        for _ in range(10_000):
-            clock.mark("B0")
+    assert clock.resolve(marks)
+    assert marks[1].device_ns is None

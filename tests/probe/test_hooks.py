@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import queue
 import sys
@@ -9,12 +10,13 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from probe.conftest import Armed
-from torchtop.session.records import PHASE_COLUMNS
+from torchtop.session.records import PHASE_COLUMNS, is_recorded
 
 torch = pytest.importorskip("torch")
 
@@ -317,8 +319,9 @@ def test_a_graph_that_is_kept_and_gone_through_again_keeps_no_hooks(armed: Armed
         loss.backward(retain_graph=True)
 
     codes: list[str] = []
-    mark = armed.probe._clock.mark
-    armed.probe._clock.mark = lambda code, extra=None: (codes.append(code), mark(code, extra))
+    meter = armed.probe._meter
+    mark = meter.mark
+    meter.mark = lambda code, extra=None: (codes.append(code), mark(code, extra))
     loss.backward()
 
     assert codes == ["B0", "BC", "B1"]
@@ -405,10 +408,12 @@ def boom(*args: Any, **kwargs: Any) -> Any:
         "facts.device",
         "batch.count",
         "batch.describe",
-        "clock.HostClock.mark",
+        "clock.HostClock.stamp",
         "clock.HostClock.refresh_stream",
         "assemble.StepAssembler.add",
-        "assemble._Step.note",
+        "meter.StepMeter.mark",
+        "meter.StepMeter.settle",
+        "meter.row_of",
         "scalars.Scalars.poll",
         "scalars.Scalars.take",
         "loaders.Loaders.look_at_queue",
@@ -510,6 +515,49 @@ def test_a_fault_of_the_dataset_reaches_the_script_unchanged(armed: Armed) -> No
         next(iter(DataLoader(Broken())))
 
     assert armed.reasons == []
+
+
+def test_what_holds_training_up_is_told_as_a_pause(armed: Armed, tmp_path: Path) -> None:
+    # Given a step with a checkpoint, a full garbage collection and an evaluation in it
+    training = Training()
+    garbage = [[index] for index in range(300_000)]
+    training.epoch(DataLoader(data(3), batch_size=4))
+    torch.save({"weights": torch.zeros(1000)}, tmp_path / "checkpoint.pt")
+    gc.collect()
+    with torch.no_grad():
+        for _ in DataLoader(data(5), batch_size=4):
+            time.sleep(0.002)
+    training.epoch(DataLoader(data(3), batch_size=4))
+    del garbage
+
+    # Then each is told once, with how long it took
+    pauses = {record["what"]: record for record in armed.records("pause")}
+    assert set(pauses) == {"save", "gc", "eval"}
+    assert sum(record["what"] == "eval" for record in armed.records("pause")) == 1
+    assert pauses["eval"]["duration_us"] >= 10_000
+    assert all(record["duration_us"] > 0 for record in pauses.values())
+    assert {record["step"] for record in pauses.values()} <= {2, 3}
+
+
+def test_a_busy_job_is_measured_in_part_and_counted_whole(armed: Armed) -> None:
+    # Given a job of which one step in eight is to be recorded
+    training = Training()
+    training.epoch(DataLoader(data(2), batch_size=4))
+    armed.probe.record_one_in(8)
+    armed.probe._writer._stride = 8
+    training.epoch(DataLoader(data(200), batch_size=4))
+
+    # Then just those are, and the totals say how many steps stand behind the phases
+    recorded = [row["step"] for row in armed.rows() if row["step"] > 3]
+    assert recorded == [step for step in range(4, 202) if is_recorded(step, 8)]
+    totals = armed.records("totals")
+    assert sum(record["steps"] for record in totals) == 201
+    assert sum(record["samples"] for record in totals) == 201 * 4
+    assert len(recorded) <= sum(record["phase_steps"] for record in totals) < 100
+    for row in armed.rows():
+        assert sum(row[name] for name in PHASE_COLUMNS) == pytest.approx(row["host_us"], abs=8)
+        assert row["exposed_comm_us"] >= 0
+        assert row["lag_backward_us"] == 0
 
 
 def test_a_fork_is_no_rank(armed: Armed) -> None:

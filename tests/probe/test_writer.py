@@ -32,6 +32,7 @@ class Source:
         self.disabled: str | None = None
         self.broken: Exception | None = None
         self.memory_told: dict[str, Any] | None = None
+        self.stride = 1
 
     def disable(self, why: str | BaseException) -> None:
         self.disabled = str(why)
@@ -40,6 +41,9 @@ class Source:
         if self.broken is not None:
             raise self.broken
         return {"marker": "B0", "marker_ns": 1, "step": 2, "ready": None}
+
+    def record_one_in(self, stride: int) -> None:
+        self.stride = stride
 
     def memory(self) -> dict[str, Any] | None:
         return self.memory_told

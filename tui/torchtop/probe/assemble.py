@@ -9,7 +9,7 @@ consecutive markers tile the time line, so phases always sum to the step.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from ..session.records import PHASES
 from .clock import Mark
@@ -40,11 +40,16 @@ _NO_LOADER = 64
 """Optimizer steps without a batch after which training has left its loader. Reinforcement learning
 takes dozens of steps on what one batch led to; each such batch doubles this."""
 
+_MOST_MARKS = 4096
+"""Markers of one step: more than the micro-batches of any accumulation make. A step of more (a
+loader that is gone through without training, say) is counted and not measured."""
+
 Row = Dict[str, Any]
+Sink = Callable[[int, Sequence[Mark]], None]
 
 
 class StepAssembler:
-    """Cuts the marker stream into steps.
+    """Cuts the marker stream into steps, as the host passes the markers.
 
     A step ends with its last synchronising backward (``B1`` with extra True; False where it was
     kept from it, None where nothing ever synchronises); where none does, with the last optimizer
@@ -53,18 +58,21 @@ class StepAssembler:
     until then the candidate is held.
 
     Args:
-        sink: called with each finished step: step, end_ns, host_us, the phase columns on the
-            device's clock (``_us``) and on the host's (``_host_us``), lag_forward_us,
-            lag_backward_us, lag_width_us, samples, tokens.
+        sink: called with the number of each finished step and its markers: the one that ended the
+            step before, and on to the one that ends it. Step 0, which began before the probe could
+            see it, has no number that is told.
     """
 
-    def __init__(self, sink: Callable[[Row], None]) -> None:
+    def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._step = -1
-        self._previous: Optional[Mark] = None
-        self._start: Optional[Mark] = None
-        self._open = _Step()
-        self._ended: Optional[Tuple[Mark, _Step, bool]] = None
+        self._marks: List[Mark] = []
+        """Since the end of the last step, which is the first of them once there was one."""
+        self._whole = False
+        """Whether the first of them is that end."""
+        self._end: Optional[int] = None
+        """Where among them the step ends, as far as is known."""
+        self._end_is_sync = False
         self._optimizer_stepped = False
         self._optimizer_known = False
         self._backwards = 0
@@ -80,34 +88,46 @@ class StepAssembler:
         """The step under way: how many have ended since the first backward."""
         return self._step + 1
 
+    @property
+    def last(self) -> Optional[Mark]:
+        """The last marker, if it belongs to the step under way."""
+        return self._marks[-1] if self._marks else None
+
     def add(self, mark: Mark) -> None:
-        """Take in the next resolved marker."""
-        previous, self._previous = self._previous, mark
-        if previous is not None:
-            names = _PHASE[previous.code]
-            self._open.add(names.get(mark.code) or names[None], previous, mark)
-        if mark.code == "D0":
+        """Take in the next marker."""
+        code = mark.code
+        self._marks.append(mark)
+        if code == "D0":
             self._batch_asked_for()
-        elif mark.code == "B0" and self._uses_loader and self._since_batch >= self._patience:
-            self._leave_loader()
-        if mark.code == "D0" or (mark.code == "B0" and not self._uses_loader):
-            self._close(mark)
-        self._open.note(mark)
-        if mark.code == "O1":
+            self._close()
+        elif code == "B0":
+            if self._uses_loader and self._since_batch >= self._patience:
+                self._leave_loader()
+            if not self._uses_loader:
+                self._close()
+        elif code == "O1":
             self._optimizer_stepped = self._optimizer_known = True
             self._since_batch += 1
-            if self._ended is None or not self._ended[2]:
-                self._end_here(mark, sync=False)
-        elif mark.code == "B1":
+            if self._end is None or not self._end_is_sync:
+                self._end_here(sync=False)
+        elif code == "B1":
             self._backwards += mark.extra is not False
             self._backward_seen = True
             self._kept_from_sync = mark.extra is False
             if mark.extra:
-                self._end_here(mark, sync=True)
+                self._end_here(sync=True)
+        if len(self._marks) > _MOST_MARKS:
+            self._forget()
 
     def expect_loader(self) -> None:
         """Batches were fetched before the first marker: steps are told by them from the start."""
         self._uses_loader = True
+
+    def finish(self) -> None:
+        """The process ends: the step that was held as ended will not be continued."""
+        if self._end is not None and self._optimizer_stepped:
+            self._emit(self._end)
+            self._end = None
 
     def _batch_asked_for(self) -> None:
         if self._since_batch >= self._patience:
@@ -117,112 +137,99 @@ class StepAssembler:
     def _leave_loader(self) -> None:
         """Steps were being taken all the while: what was held for one step is none."""
         self._uses_loader = False
-        self._start = None
+        self._whole = False
 
-    def finish(self) -> None:
-        """The process ends: the step that was held as ended will not be continued."""
-        if self._ended is not None and self._optimizer_stepped:
-            self._emit(self._ended[0], self._ended[1])
-            self._ended = None
+    def _forget(self) -> None:
+        """Too many markers: the step goes on, but it will not be measured."""
+        keep = self._end if self._end is not None else len(self._marks) - 1
+        del self._marks[:keep]
+        self._end = None if self._end is None else 0
+        self._whole = False
 
-    def _end_here(self, mark: Mark, sync: bool) -> None:
-        """Hold this marker as the end of the step, unless a later one replaces it."""
-        step = self._open if self._ended is None else self._ended[1].joined(self._open)
-        self._ended = (mark, step, sync)
-        self._open = _Step()
+    def _end_here(self, sync: bool) -> None:
+        """Hold the last marker as the end of the step, unless a later one replaces it."""
+        self._end, self._end_is_sync = len(self._marks) - 1, sync
 
-    def _close(self, mark: Mark) -> None:
+    def _close(self) -> None:
         """A next iteration begins: emit the step that ended, if one did."""
         more = self._optimizer_known or self._backwards < _NO_OPTIMIZER or self._kept_from_sync
         if more and not self._optimizer_stepped:
             return  # a micro-batch of an accumulation, or a batch without a backward
         if not self._backward_seen:
             return
-        if self._ended is None:
-            self._end_here(mark, sync=False)
-        if self._ended is not None:
-            self._emit(self._ended[0], self._ended[1])
-        self._ended = None
+        self._emit(self._end if self._end is not None else len(self._marks) - 1)
+        self._end = None
         self._optimizer_stepped = self._backward_seen = False
         self._uses_loader, self._loader_seen = self._loader_seen, False
 
-    def _emit(self, end: Mark, step: "_Step") -> None:
-        start, self._start = self._start, end
+    def _emit(self, end: int) -> None:
         self._step += 1
-        if start is None:
-            return  # the first step began before the probe could see it
-        row: Row = {
-            "step": self._step,
-            "end_ns": end.host_ns,
-            "host_us": (end.host_ns - start.host_ns) // 1000,
-            "lag_forward_us": _micro(step.lag_forward),
-            "lag_backward_us": _micro(step.lag_backward),
-            "lag_width_us": step.lag_width // 1000,
-            "samples": step.samples,
-            "tokens": step.tokens,
-        }
-        # Rounded as running sums, so that the columns add up to the step.
-        passed_ns = told_us = 0
-        for phase in PHASES:
-            passed_ns += step.phases[phase]
-            row[phase + "_us"] = passed_ns // 1000 - told_us
-            row[phase + "_host_us"] = step.host[phase] // 1000
-            told_us = passed_ns // 1000
-        self._sink(row)
+        marks, self._marks = self._marks[: end + 1], self._marks[end:]
+        whole, self._whole = self._whole, True
+        if whole:
+            self._sink(self._step, marks)
 
 
-class _Step:
-    """What has been seen of one step."""
+def row_of(step: int, marks: Sequence[Mark]) -> Row:
+    """A step as a row of the ``steps`` record.
 
-    __slots__ = (
-        "host",
-        "lag_backward",
-        "lag_forward",
-        "lag_width",
-        "phases",
-        "samples",
-        "tokens",
-    )
+    Args:
+        step: its number.
+        marks: its markers, from the end of the step before to its own.
 
-    def __init__(self) -> None:
-        self.phases = dict.fromkeys(PHASES, 0)
-        self.host = dict.fromkeys(PHASES, 0)
-        self.lag_forward: Optional[int] = None
-        self.lag_backward: Optional[int] = None
-        self.lag_width = 0
-        self.samples: Optional[int] = None
-        self.tokens: Optional[int] = None
-
-    def add(self, phase: str, start: Mark, end: Mark) -> None:
-        self.phases[phase] += end.device_ns - start.device_ns
-        self.host[phase] += end.host_ns - start.host_ns
-
-    def note(self, mark: Mark) -> None:
-        if mark.code == "B0":
-            self.lag_forward, self.lag_width = mark.lag_ns, mark.width_ns
-        elif mark.code == "BC":
-            self.lag_backward = mark.lag_ns
-        elif mark.code == "D1" and mark.extra:
-            self.samples = _plus(self.samples, mark.extra[0])
-            self.tokens = _plus(self.tokens, mark.extra[1])
-
-    def joined(self, later: "_Step") -> "_Step":
-        both = _Step()
-        both.phases = {p: self.phases[p] + later.phases[p] for p in PHASES}
-        both.host = {p: self.host[p] + later.host[p] for p in PHASES}
-        newest = later if later.lag_forward is not None else self
-        both.lag_forward, both.lag_width = newest.lag_forward, newest.lag_width
-        both.lag_backward = newest.lag_backward
-        both.samples = _plus(self.samples, later.samples)
-        both.tokens = _plus(self.tokens, later.tokens)
-        return both
+    Returns:
+        step, end_ns, host_us, samples, tokens; and the phases on the device's clock (``_us``) and
+        the host's (``_host_us``), the lag at the end of each (``lag_..._us``) and lag_width_us, all
+        of which are None where the device's times are not known.
+    """
+    start, end = marks[0], marks[-1]
+    row: Row = {
+        "step": step,
+        "end_ns": end.host_ns,
+        "host_us": (end.host_ns - start.host_ns) // 1000,
+        "lag_width_us": None,
+        "samples": _sum(marks, 0),
+        "tokens": _sum(marks, 1),
+    }
+    known = all(mark.device_ns is not None for mark in marks)
+    device: Dict[str, int] = dict.fromkeys(PHASES, 0)
+    host: Dict[str, int] = dict.fromkeys(PHASES, 0)
+    lag: Dict[str, Optional[int]] = dict.fromkeys(PHASES)
+    if known:
+        _measure(marks, device, host, lag)
+        row["lag_width_us"] = end.width_ns // 1000
+    # Rounded as running sums, so that the columns add up to the step.
+    passed_ns = told_us = 0
+    for phase in PHASES:
+        passed_ns += device[phase]
+        row[phase + "_us"] = passed_ns // 1000 - told_us if known else None
+        row[phase + "_host_us"] = host[phase] // 1000 if known else None
+        late = lag[phase]
+        row["lag_" + phase + "_us"] = None if late is None else late // 1000
+        told_us = passed_ns // 1000
+    return row
 
 
-def _plus(a: Optional[int], b: Optional[int]) -> Optional[int]:
-    if a is None or b is None:
-        return b if a is None else a
-    return a + b
+def _measure(
+    marks: Sequence[Mark],
+    device: Dict[str, int],
+    host: Dict[str, int],
+    lag: Dict[str, Optional[int]],
+) -> None:
+    previous = marks[0]
+    for mark in marks[1:]:
+        names = _PHASE[previous.code]
+        phase = names.get(mark.code) or names[None]
+        device[phase] += mark.device_ns - previous.device_ns  # type: ignore[operator]
+        host[phase] += mark.host_ns - previous.host_ns
+        lag[phase] = mark.lag_ns
+        previous = mark
 
 
-def _micro(nanoseconds: Optional[int]) -> Optional[int]:
-    return None if nanoseconds is None else nanoseconds // 1000
+def _sum(marks: Sequence[Mark], place: int) -> Optional[int]:
+    """Samples (0) or tokens (1) of the batches that arrived between the markers."""
+    total: Optional[int] = None
+    for mark in marks:
+        if mark.code == "D1" and mark.extra and mark.extra[place] is not None:
+            total = (total or 0) + mark.extra[place]
+    return total

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from typing import Any, Callable, Deque, List, NamedTuple, Optional
-
-_MAX_PENDING = 4096
-"""Markers in flight: a launch queue holds about a thousand, so beyond this something is wrong."""
+from typing import Any, List, Optional, Sequence, Tuple
 
 _WINDOW_NS = 2_000_000_000
 """How long one clock interval is collected: clocks of host and device drift apart by tens of
@@ -17,20 +13,52 @@ _RECORD_NS = 20_000
 """A record takes 2 to 9 microseconds. One that takes longer found the launch queue full: the host
 waits for the device there, as it would have at its next launch."""
 
+_UNKNOWN = 2**62
 
-class Mark(NamedTuple):
-    """A marker that the device has passed."""
+_now = time.monotonic_ns
 
-    code: str
-    host_ns: int
-    """When the host enqueued it."""
-    device_ns: int
-    """When the device passed it, since the first marker, on the device's clock."""
-    lag_ns: Optional[int]
-    """How far the device ran behind the host here; None where unknown, 0 on a CPU."""
-    width_ns: int
-    """The uncertainty of the lag."""
-    extra: Any
+
+class Mark:
+    """A marker: passed by the host at once, and by the device when it gets there.
+
+    Attributes:
+        code: see `assemble`.
+        host_ns: when the host passed it.
+        device_ns: when the device passed it, since its first marker and on its own clock; None
+            while that is not known, and for ever where no event was recorded.
+        lag_ns: how far the device ran behind the host here; None where unknown, 0 on a CPU.
+        width_ns: the uncertainty of the lag.
+        extra: what the hook adds.
+        event: the device's event; None on a CPU, once resolved, and where none was recorded.
+        not_done_ns: when the device was last seen not to have passed it, or 0.
+        done_ns: when it was first seen to have passed it, or 0.
+    """
+
+    __slots__ = (
+        "code",
+        "device_ns",
+        "done_ns",
+        "event",
+        "extra",
+        "host_ns",
+        "lag_ns",
+        "not_done_ns",
+        "width_ns",
+    )
+
+    def __init__(
+        self,
+        code: str,
+        host_ns: int,
+        device_ns: Optional[int] = None,
+        lag_ns: Optional[int] = None,
+        width_ns: int = 0,
+        extra: Any = None,
+    ) -> None:
+        self.code, self.host_ns, self.device_ns = code, host_ns, device_ns
+        self.lag_ns, self.width_ns, self.extra = lag_ns, width_ns, extra
+        self.event: Any = None
+        self.not_done_ns = self.done_ns = 0
 
 
 class ClockInterval:
@@ -43,87 +71,85 @@ class ClockInterval:
     """
 
     def __init__(self) -> None:
-        self._lower = [-(2**62), -(2**62)]
-        self._upper = [2**62, 2**62]
+        self._lower = [-_UNKNOWN, -_UNKNOWN]
+        self._upper = [_UNKNOWN, _UNKNOWN]
         self._window_ends = 0
 
     def add(self, device_ns: int, enqueued_ns: int, not_done_ns: int, done_ns: int) -> None:
         """Take in one marker: when it was enqueued, last seen unfinished (or 0), and seen done."""
         if done_ns > self._window_ends:
             self._window_ends = done_ns + _WINDOW_NS
-            self._lower = [self._lower[1], -(2**62)]
-            self._upper = [self._upper[1], 2**62]
+            self._lower = [self._lower[1], -_UNKNOWN]
+            self._upper = [self._upper[1], _UNKNOWN]
         self._lower[1] = max(self._lower[1], max(enqueued_ns, not_done_ns) - device_ns)
         self._upper[1] = min(self._upper[1], done_ns - device_ns)
 
     @property
-    def bounds(self) -> Optional["tuple[int, int]"]:
+    def bounds(self) -> Optional[Tuple[int, int]]:
         """The lowest and highest offset, or None before anything is known."""
         low, high = max(self._lower), min(self._upper)
         if low > high:  # drift: trust the newer window
             low, high = self._lower[1], self._upper[1]
-        if low < -(2**61) or high > 2**61:
+        if low < -_UNKNOWN // 2 or high > _UNKNOWN // 2:
             return None
         return (low, high) if low <= high else (high, low)
 
 
 class HostClock:
-    """The recorder of a CPU rank: the host's clock is the device's."""
+    """The clock of a CPU rank: the host's is the device's."""
 
     paused = False
     waited_ns = 0
 
-    def __init__(self, sink: Callable[[Mark], None]) -> None:
-        self._sink = sink
+    def __init__(self) -> None:
         self._first: Optional[int] = None
 
-    def mark(self, code: str, extra: Any = None) -> None:
-        """Pass a marker; it resolves at once."""
-        now = time.monotonic_ns()
+    def stamp(self, code: str, extra: Any = None, full: bool = True) -> Mark:
+        """Pass a marker; `full` where its time on the device will be asked for."""
+        now = _now()
         if self._first is None:
             self._first = now
-        self._sink(Mark(code, now, now - self._first, 0, 0, extra))
+        return Mark(code, now, now - self._first if full else None, 0, 0, extra)
+
+    def stamp_again(self, mark: Mark) -> None:
+        """Pass a marker once more: only the last time counts."""
+        mark.host_ns = _now()
+        if mark.device_ns is not None and self._first is not None:
+            mark.device_ns = mark.host_ns - self._first
 
     def refresh_stream(self) -> None:
         """Nothing to look up on a CPU."""
 
-    def poll(self) -> None:
+    def touch(self, mark: Mark) -> None:
         """Nothing is ever in flight on a CPU."""
 
-
-class _InFlight:
-    __slots__ = ("code", "event", "extra", "host_ns", "not_done_ns")
-
-    def __init__(self, code: str, host_ns: int, event: Any, extra: Any) -> None:
-        self.code, self.host_ns, self.event, self.extra = code, host_ns, event, extra
-        self.not_done_ns = 0
+    def resolve(self, marks: Sequence[Mark]) -> bool:
+        """Whether the device has passed all of them: always."""
+        return True
 
 
 class CudaClock:
-    """The recorder of a CUDA rank: pooled timing events on the compute stream.
+    """The clock of a CUDA rank: pooled timing events on the compute stream.
 
-    Only the thread that trains calls it (autograd's threads may `mark` while that one waits in
-    backward). Events resolve in order, at later markers, by ``query``; the first unfinished one
-    ends a poll.
+    Only the thread that trains calls it (autograd's threads may `stamp` while that one waits in
+    backward). Events are resolved a step at a time, and in order: the step's last one is asked
+    whether the device has passed it, and then so has it passed the others.
 
     Args:
-        sink: called with each marker that has resolved, in order.
         torch: the module.
         device: CUDA's index of the device whose current stream computes.
     """
 
-    def __init__(self, sink: Callable[[Mark], None], torch: Any, device: int) -> None:
+    def __init__(self, torch: Any, device: int) -> None:
         self.paused = False
         """Set while a CUDA graph is captured: a query then would end the capture."""
         self.waited_ns = 0
         """Host time in records that waited for room in the launch queue: no cost of the probe."""
-        self._sink = sink
         self._torch = torch
         # By number: a script that never calls set_device computes on another than the current one.
         self._device = device
         self._stream = torch.cuda.current_stream(device)
         self._pool: List[Any] = []
-        self._flight: Deque[_InFlight] = deque()
         self._last: Any = None
         self._device_ns = 0
         self._interval = ClockInterval()
@@ -133,44 +159,69 @@ class CudaClock:
         if not self.paused:
             self._stream = self._torch.cuda.current_stream(self._device)
 
-    def mark(self, code: str, extra: Any = None) -> None:
-        """Enqueue a marker on the compute stream and resolve what has finished."""
-        if self.paused:
+    def stamp(self, code: str, extra: Any = None, full: bool = True) -> Mark:
+        """Pass a marker; with an event on the compute stream where `full`."""
+        mark = Mark(code, _now(), None, None, 0, extra)
+        if full and not self.paused:
+            pool = self._pool
+            mark.event = pool.pop() if pool else self._torch.cuda.Event(enable_timing=True)
+            self._record(mark)
+        return mark
+
+    def stamp_again(self, mark: Mark) -> None:
+        """Pass a marker once more: only the last time counts."""
+        mark.host_ns, mark.not_done_ns, mark.done_ns = _now(), 0, 0
+        if mark.event is not None and not self.paused:
+            self._record(mark)
+
+    def _record(self, mark: Mark) -> None:
+        mark.event.record(self._stream)
+        waited = _now() - mark.host_ns - _RECORD_NS
+        if waited > 0:
+            self.waited_ns += waited
+
+    def touch(self, mark: Mark) -> None:
+        """Ask whether the device has passed a marker already: it narrows the clock interval."""
+        if mark.event is None or mark.done_ns or self.paused:
             return
-        if len(self._flight) >= _MAX_PENDING:
-            raise OverflowError("the device is too far behind")
-        pool = self._pool
-        event = pool.pop() if pool else self._torch.cuda.Event(enable_timing=True)
-        now = time.monotonic_ns()
-        event.record(self._stream)
-        self.waited_ns += max(0, time.monotonic_ns() - now - _RECORD_NS)
-        self._flight.append(_InFlight(code, now, event, extra))
-        self.poll()
+        if mark.event.query():
+            mark.done_ns = _now()
+        else:
+            mark.not_done_ns = _now()
 
-    def poll(self) -> None:
-        """Resolve finished markers, in order."""
-        flight = self._flight
-        while flight and not self.paused:
-            oldest = flight[0]
-            done = oldest.event.query()
-            now = time.monotonic_ns()
-            if not done:
-                oldest.not_done_ns = now
-                return
-            flight.popleft()
-            self._resolve(oldest, now)
+    def resolve(self, marks: Sequence[Mark]) -> bool:
+        """Fill in the times of a step's markers, if the device has passed the last of them.
 
-    def _resolve(self, marker: _InFlight, now: int) -> None:
+        Markers without an event keep None. Steps must be asked for in order.
+
+        Returns:
+            Whether the step is settled.
+        """
+        last = next((mark for mark in reversed(marks) if mark.event is not None), None)
+        if last is None:
+            return True
+        self.touch(last)
+        if not last.done_ns:
+            return False
+        for mark in marks:
+            if mark.event is not None:
+                self._place(mark, last.done_ns)
+        bounds = self._interval.bounds
+        if bounds is not None:
+            offset, width = (bounds[0] + bounds[1]) // 2, bounds[1] - bounds[0]
+            for mark in marks:
+                if mark.device_ns is not None:
+                    mark.lag_ns = max(0, mark.device_ns + offset - mark.host_ns)
+                    mark.width_ns = width
+        return True
+
+    def _place(self, mark: Mark, done_ns: int) -> None:
+        """Where a passed marker lies on the device's clock; its event is free for another."""
+        event, mark.event = mark.event, None
         if self._last is not None:
             # From marker to marker, not from the first: float milliseconds would lose precision.
-            self._device_ns += int(self._last.elapsed_time(marker.event) * 1e6)
+            self._device_ns += int(self._last.elapsed_time(event) * 1e6)
             self._pool.append(self._last)
-        self._last = marker.event
-        device_ns = self._device_ns
-        self._interval.add(device_ns, marker.host_ns, marker.not_done_ns, now)
-        bounds = self._interval.bounds
-        lag, width = None, 0
-        if bounds is not None:
-            width = bounds[1] - bounds[0]
-            lag = max(0, device_ns + (bounds[0] + bounds[1]) // 2 - marker.host_ns)
-        self._sink(Mark(marker.code, marker.host_ns, device_ns, lag, width, marker.extra))
+        self._last = event
+        mark.device_ns = self._device_ns
+        self._interval.add(self._device_ns, mark.host_ns, mark.not_done_ns, mark.done_ns or done_ns)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import os
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any, Callable, Optional
@@ -32,6 +34,8 @@ def install(torch: Any, directory: Path, report: Optional[Callable[[str], None]]
         _patch_scaler,
         _patch_ddp,
         _patch_capture,
+        _patch_save,
+        _watch_collections,
     ):
         try:
             patch(probe, torch)
@@ -151,3 +155,24 @@ def _patch_capture(probe: Probe, torch: Any) -> None:
             probe.capturing(False)
 
     graph.capture_begin, graph.capture_end = capture_begin, capture_end
+
+
+def _patch_save(probe: Probe, torch: Any) -> None:
+    original = torch.save
+
+    @functools.wraps(original)
+    def save(*args: Any, **kwargs: Any) -> Any:
+        start = time.monotonic_ns()
+        result = original(*args, **kwargs)
+        probe.saved(start)
+        return result
+
+    torch.save = save
+
+
+def _watch_collections(probe: Probe, torch: Any) -> None:
+    def collecting(phase: str, info: Any) -> None:
+        if info["generation"] > 0:  # the youngest is collected hundreds of times a second
+            probe.collecting(phase == "start")
+
+    gc.callbacks.append(collecting)

@@ -1,4 +1,4 @@
-"""The probe of one rank: takes the hooks' calls, keeps the clock, feeds the writer.
+"""The probe of one rank: takes the hooks' calls, keeps the facts, feeds the writer.
 
 Every entry point fails open: whatever goes wrong in here, the probe records why, takes itself out,
 and the training goes on.
@@ -16,14 +16,17 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, TypeVar, Union
 
 from . import facts
-from .assemble import StepAssembler
 from .clock import CudaClock, HostClock
 from .loaders import Loaders
+from .meter import StepMeter
 from .scalars import Scalars
 from .writer import Writer
 
 _BUCKETS_AT_STEP = 5
 """DDP rebuilds its buckets after the first backward passes."""
+
+_SHORTEST_COLLECTION_NS = 1_000_000
+"""Shorter collections of garbage are part of every program."""
 
 _FORKED = "forked"
 
@@ -67,10 +70,9 @@ class Probe:
         self.disabled: Optional[str] = None
         self._directory = directory
         self._report = report
-        self._clock: Union[HostClock, CudaClock, None] = None
         self._writer: Optional[Writer] = None
         self._scalars: Optional[Scalars] = None
-        self._assembler = StepAssembler(self._row)
+        self._meter = StepMeter(self._row, self._pause)
         self._thread = threading.main_thread().ident
         self._device_index: Optional[int] = None
         self._waiting_facts: List[Dict[str, Any]] = []
@@ -78,7 +80,7 @@ class Probe:
         self._models: List[Any] = []
         self._optimizers: Dict[int, bool] = {}
         self._buckets_told = False
-        self._last = ("D0", _now())
+        self._collects_since: Optional[int] = None
         self._cost_ns = 0
         self._cost_from = (0, 0, 0)
 
@@ -96,19 +98,25 @@ class Probe:
         train = bool(self.torch.is_grad_enabled())
         if train:
             self._loaders.look_at_queue(iterator)
-        self._mark("D0" if train else "E0")
+            self._meter.mark("D0")
+        else:
+            self._meter.evaluate(begins=True)
         return train
 
     @fail_open
     def fetch_ends(self, iterator: Any, batch: Any, train: bool) -> None:
         """After a batch was fetched."""
         counts = self._loaders.look_at_batch(iterator, batch, train)
-        self._mark("D1" if train else "E1", counts)
+        if train:
+            self._meter.mark("D1", counts)
+            self._meter.settle()
+        else:
+            self._meter.evaluate(begins=False)
 
     @fail_open
     def fetch_failed(self) -> None:
         """Instead of `fetch_ends`: the epoch is over, or the fetch raised."""
-        self._mark("DX")
+        self._meter.mark("DX")
 
     # -- backward and optimizer ------------------------------------------------------------------
 
@@ -120,9 +128,10 @@ class Probe:
             What `backward_ends` is to be called with, or None when it is not.
         """
         root = self._root(tensors)
+        meter = self._meter
         if nested:
-            return None if self._clock is None else self._mark_compute_end(root, "nBC")
-        if self._clock is None:
+            return None if meter.clock is None else self._mark_compute_end(root, "nBC")
+        if meter.clock is None:
             if root is None:
                 return None
             self._begin(root)
@@ -130,12 +139,14 @@ class Probe:
             return None
         elif self._device_index is None and getattr(root, "is_cuda", False):
             raise RuntimeError("the first backward ran on the CPU, and a later one on a GPU")
-        clock: Any = self._clock
-        clock.refresh_stream()
+        clock: Any = meter.clock
+        meter.settle()
         if self._scalars is not None and not clock.paused:
             self._scalars.poll()
-        self._mark("B0")
-        return self._mark_compute_end(root, "BC")
+        if meter.full:
+            clock.refresh_stream()
+        meter.mark("B0")
+        return self._mark_compute_end(root, "BC") if meter.full else ()
 
     def _root(self, tensors: Any) -> Any:
         """The first of the tensors that a backward starts from, where they can be looked at."""
@@ -161,21 +172,23 @@ class Probe:
 
         def at_start(_gradients: Any) -> None:
             try:
-                queue(at_end)
+                queue(lambda: self._compute_ended(code))
             except Exception as error:
                 self.disable(error)
-
-        def at_end() -> None:
-            start = _now()
-            self._mark(code)
-            self._cost_ns += _now() - start
 
         return (node.register_prehook(at_start),)
 
     @fail_open
+    def _compute_ended(self, code: str) -> None:
+        self._meter.mark(code)
+
+    @fail_open
     def backward_ends(self, begun: Any, nested: bool) -> None:
         """At the return of ``torch.autograd.backward``, with what `backward_begins` gave."""
-        self._mark("nB1" if nested else "B1", None if nested else self._synchronised())
+        if nested:
+            self._meter.mark("nB1")
+        else:
+            self._meter.mark("B1", self._synchronised())
         for handle in begun:
             handle.remove()
 
@@ -186,7 +199,7 @@ class Probe:
             None where there is no DDP.
         """
         models = self._live_models()
-        if not self._buckets_told and models and self._assembler.step >= _BUCKETS_AT_STEP:
+        if not self._buckets_told and models and self._meter.step >= _BUCKETS_AT_STEP:
             self._buckets_told = True
             for model in models:
                 self._fact("ddp", **{**facts.ddp(model), "buckets": facts.bucket_sizes(model)})
@@ -205,19 +218,20 @@ class Probe:
         if id(optimizer) not in self._optimizers:
             self._optimizers[id(optimizer)] = True
             self._fact("optimizer", **facts.optimizer(optimizer))
-        self._mark("O0")
+        self._meter.touch()
+        self._meter.mark("O0")
 
     @fail_open
     def optimizer_ends(self) -> None:
         """After an optimizer's step."""
         if self._in_training_thread():
-            self._mark("O1")
+            self._meter.mark("O1")
 
     @fail_open
     def scaler_stepped(self) -> None:
         """After a GradScaler's step, which skips the optimizer's when gradients overflowed."""
-        if self._in_training_thread() and self._last[0] != "O1":
-            self._mark("O1")
+        if self._in_training_thread() and self._meter.last[0] != "O1":
+            self._meter.mark("O1")
 
     @fail_open
     def model_made(self, model: Any) -> None:
@@ -227,18 +241,40 @@ class Probe:
 
     def capturing(self, on: bool) -> None:
         """A CUDA graph capture begins or ends: meanwhile no event is recorded or queried."""
-        if self._clock is not None:
-            self._clock.paused = on
+        if self._meter.clock is not None:
+            self._meter.clock.paused = on
+
+    # -- what holds training up without being part of it -----------------------------------------
+
+    @fail_open
+    def collecting(self, begins: bool) -> None:
+        """A garbage collection begins or ends; a long one is a pause."""
+        if not self._in_training_thread():
+            return
+        since, self._collects_since = self._collects_since, _now() if begins else None
+        if since is not None and not begins and _now() - since >= _SHORTEST_COLLECTION_NS:
+            self._pause("gc", self._meter.step, since, _now())
+
+    @fail_open
+    def saved(self, since_ns: int) -> None:
+        """``torch.save`` returned, which was called at `since_ns`."""
+        if self._in_training_thread():
+            self._pause("save", self._meter.step, since_ns, _now())
+
+    def _pause(self, what: str, step: int, start_ns: int, end_ns: int) -> None:
+        if self._writer is not None:
+            self._writer.pauses.append((what, step, start_ns, (end_ns - start_ns) // 1000))
 
     # -- what the script tells -------------------------------------------------------------------
 
     @fail_open
     def log(self, scalars: Dict[str, Any]) -> None:
         """``torchtop.log``: see there."""
-        if self._scalars is None or self._clock is None or self._clock.paused:
+        clock = self._meter.clock
+        if self._scalars is None or clock is None or clock.paused:
             return
         if self._in_training_thread():
-            self._scalars.take(self._assembler.step, scalars)
+            self._scalars.take(self._meter.step, scalars)
 
     @fail_open
     def tell(self, told: Dict[str, Any]) -> None:
@@ -249,16 +285,6 @@ class Probe:
 
     def _in_training_thread(self) -> bool:
         return threading.get_ident() == self._thread
-
-    def _mark(self, code: str, extra: Any = None) -> None:
-        clock = self._clock
-        if clock is None or self.disabled:
-            return
-        try:
-            self._last = (code, _now())
-            clock.mark(code, extra)
-        except Exception as error:
-            self.disable(error)
 
     def _begin(self, root: Any) -> None:
         """The first backward: now the device is known, and this process does train."""
@@ -273,14 +299,11 @@ class Probe:
         self._writer = Writer(self._directory / name, header, self)
         self._writer.facts.extend(self._waiting_facts)
         self._waiting_facts.clear()
-        if self._loaders.train:
-            self._assembler.expect_loader()
         scalars = self._writer.scalars
         self._scalars = Scalars(lambda *item: scalars.append(item), torch)
-        if self._device_index is None:
-            self._clock = HostClock(self._assembler.add)
-        else:
-            self._clock = CudaClock(self._assembler.add, torch, self._device_index)
+        index = self._device_index
+        clock = HostClock() if index is None else CudaClock(torch, index)
+        self._meter.begin(clock, expect_loader=self._loaders.train)
 
     def _cuda_index(self, root: Any) -> Optional[int]:
         """CUDA's index of the device that computes; None where that is the CPU.
@@ -306,13 +329,17 @@ class Probe:
 
     # -- what the writer's thread asks for -------------------------------------------------------
 
+    def record_one_in(self, stride: int) -> None:
+        """From now on measure one in so many steps."""
+        self._meter.stride = stride
+
     def beat(self) -> Dict[str, Any]:
         """The fields of a ``beat``; a probe that is out has seen no marker lately."""
-        marker, marker_ns = (None, None) if self.disabled else self._last
+        marker, marker_ns = (None, None) if self.disabled else self._meter.last
         return {
             "marker": marker,
             "marker_ns": marker_ns,
-            "step": self._assembler.step,
+            "step": self._meter.step,
             "ready": None if self.disabled else self._loaders.ready,
         }
 
@@ -330,8 +357,9 @@ class Probe:
 
     def cost(self) -> Dict[str, Any]:
         """Host time spent in the probe since the last call, on the training thread."""
-        waited = 0 if self._clock is None else self._clock.waited_ns
-        cost, at, step = self._cost_ns - waited, _now(), self._assembler.step
+        clock = self._meter.clock
+        cost = self._cost_ns - (0 if clock is None else clock.waited_ns)
+        at, step = _now(), self._meter.step
         last_cost, last_at, last_step = self._cost_from
         self._cost_from = (cost, at, step)
         return {
@@ -339,6 +367,7 @@ class Probe:
             "steps": step - last_step,
             "cost_share": max(0, cost - last_cost) / (at - last_at) if last_at else None,
             "disabled": self.disabled,
+            "detail": 1 / self._meter.stride,
         }
 
     def disable(self, why: Union[str, BaseException]) -> None:
@@ -363,9 +392,8 @@ class Probe:
         if self._writer is None or self.disabled == _FORKED:
             return
         try:
-            if self._clock is not None and not self.disabled:
-                self._clock.poll()
-                self._assembler.finish()
+            # Also of a probe that is out: the steps that were in flight then are good ones.
+            self._meter.settle() if self.disabled else self._meter.finish()
         except Exception as error:
             self.disable(error)
         self._writer.finish()

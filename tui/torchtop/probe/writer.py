@@ -13,7 +13,14 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Deque, Dict, List, Optional, Protocol, Tuple, Union
 
-from ..session.records import HOST_COLUMNS, PHASE_COLUMNS, Appender, columns, is_recorded
+from ..session.records import (
+    HOST_COLUMNS,
+    LAG_COLUMNS,
+    PHASE_COLUMNS,
+    Appender,
+    columns,
+    is_recorded,
+)
 from .assemble import Row
 
 _INTERVAL_S = 0.5
@@ -33,8 +40,7 @@ _COLUMNS = [
     "host_us",
     *PHASE_COLUMNS,
     *HOST_COLUMNS,
-    "lag_forward_us",
-    "lag_backward_us",
+    *LAG_COLUMNS,
     "lag_width_us",
     "samples",
     "tokens",
@@ -57,7 +63,10 @@ class Source(Protocol):
         """The fields of a ``memory`` record, or None where there is no CUDA."""
 
     def cost(self) -> Dict[str, Any]:
-        """cost_us, steps, cost_share and disabled, since the last call."""
+        """cost_us, steps, cost_share, disabled and detail, since the last call."""
+
+    def record_one_in(self, stride: int) -> None:
+        """Measure one in so many steps from now on."""
 
 
 class Writer:
@@ -78,6 +87,8 @@ class Writer:
         self.rows: Deque[Row] = deque(maxlen=_QUEUE)
         self.scalars: Deque[Tuple[int, str, float]] = deque(maxlen=_QUEUE)
         self.facts: Deque[Dict[str, Any]] = deque(maxlen=_QUEUE)
+        self.pauses: Deque[Tuple[str, int, int, int]] = deque(maxlen=_QUEUE)
+        """What, step, start_ns, duration_us."""
         self._overflowed = 0
         self._unwritten = 0
         self._file = Appender(path, "rank", **header)
@@ -155,12 +166,16 @@ class Writer:
         if rows:
             self._unwritten += len(rows)
             self._choose_stride(rows)
-            kept = [row for row in rows if is_recorded(row["step"], self._stride)]
+            kept = [row for row in rows if self._is_kept(row)]
             if kept:
                 self._file.write("steps", None, stride=self._stride, **columns(kept, _COLUMNS))
             self._file.write("totals", **totals(rows))
             self._unwritten -= len(rows)
         self._write_scalars()
+        for what, step, start_ns, duration_us in _drain(self.pauses):
+            self._file.write(
+                "pause", what=what, step=step, start_ns=start_ns, duration_us=duration_us
+            )
         self._file.write("beat", **self._source.beat())
         if self._turn % _SLOW_EVERY == 0 or out:
             memory = self._source.memory()
@@ -169,6 +184,10 @@ class Writer:
             self._file.write("probe", dropped=self._dropped, **self._source.cost())
         self._turn += 1
         self._said_why = out
+
+    def _is_kept(self, row: Row) -> bool:
+        """Whether a step is recorded: it is one of those, and it was measured."""
+        return row[PHASE_COLUMNS[0]] is not None and is_recorded(row["step"], self._stride)
 
     def _write_scalars(self) -> None:
         by_step: Dict[int, Dict[str, float]] = {}
@@ -185,6 +204,7 @@ class Writer:
         if elapsed >= _RATE_OVER_S:
             self._stride = next_stride(self._stride, count / elapsed)
             self._rate_from = (time.monotonic(), 0)
+            self._source.record_one_in(self._stride)
 
 
 def next_stride(stride: int, steps_per_s: float) -> int:
@@ -209,7 +229,7 @@ def totals(rows: List[Row]) -> Dict[str, Any]:
         "from_step": rows[0]["step"],
         "to_step": rows[-1]["step"] + 1,
         "steps": len(rows),
-        "phase_steps": len(rows),
+        "phase_steps": sum(row[PHASE_COLUMNS[0]] is not None for row in rows),
         **sums,
     }
 
