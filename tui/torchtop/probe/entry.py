@@ -152,7 +152,8 @@ class _TorchFinder:
                 sys.meta_path.remove(self)
                 self._arm(module)
 
-        loader.exec_module = exec_module
+        with contextlib.suppress(AttributeError, TypeError):  # a loader that cannot be tapped
+            loader.exec_module = exec_module
 
 
 def _hide_frames(ours: "set[Any]") -> None:
