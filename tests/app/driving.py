@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -39,8 +40,7 @@ class Driven:
         end = time.monotonic() + LIMIT_S
         while not condition():
             assert time.monotonic() < end, f"never: {what or condition}\n{self.text}"
-            await self.pilot.pause(0.005)
-        await self.pilot.pause()
+            await asyncio.sleep(0.01)
 
     async def shows(self, *texts: str) -> None:
         """Wait until all texts are on the screen."""
@@ -49,7 +49,6 @@ class Driven:
     async def press(self, *keys: str) -> None:
         """Press keys, and let them be handled."""
         await self.pilot.press(*keys)
-        await self.pilot.pause()
 
     def asked(self, what: str) -> list[tuple[object, ...]]:
         """The calls of one kind that the controller has had."""

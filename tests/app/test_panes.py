@@ -102,6 +102,7 @@ class TestVerdict:
     def test_keeps_evidence_and_advice_in_four_lines(self, view_of: Callable[[str], View]) -> None:
         shown = text(view_of("slow-loader"), "verdict", 78, 4)
         assert "45.2 ms" in shown and "→ raise workers" in shown
+        assert "up to 1.6x faster" in shown
 
     def test_a_healthy_run_is_told_so(self, view_of: Callable[[str], View]) -> None:
         shown = text(view_of("healthy"), "verdict")
@@ -370,3 +371,35 @@ def test_a_replay_shows_the_session_as_it_was() -> None:
     early = View(snapshot=replay.at(replay.start_ns + 15_000_000_000))
     assert "HEALTHY" in text(early, "verdict")
     assert "FAILED" in text(View(snapshot=replay.at(replay.end_ns)), "verdict")
+
+
+class TestBeforeTheVerdict:
+    @staticmethod
+    def with_analysis(view: View, **changes: object) -> View:
+        assert view.snapshot is not None and view.snapshot.analysis is not None
+        analysis = {**view.snapshot.analysis, **changes}
+        return replace(view, snapshot=replace(view.snapshot, analysis=analysis))
+
+    def test_warm_up_is_told_in_the_analysts_words(self, view_of: Callable[[str], View]) -> None:
+        headline = "Warming up: 20 of 20 steps, 1 of 5 s"
+        view = self.with_analysis(
+            view_of("warming"), verdict={"kind": "UNDECIDED", "headline": headline}
+        )
+        assert "WARMING UP   20 of 20 steps, 1 of 5 s" in text(view, "verdict")
+
+    def test_a_start_is_no_undecided_verdict(self, view_of: Callable[[str], View]) -> None:
+        view = self.with_analysis(
+            view_of("warming"), steps=0, verdict={"kind": "UNDECIDED", "headline": "no step"}
+        )
+        assert view.snapshot is not None
+        view = replace(view, snapshot=replace(view.snapshot, status="starting"))
+        assert "STARTING" in text(view, "verdict") and "UNDECIDED" not in text(view, "verdict")
+
+    def test_in_four_rows_nothing_is_said_twice(self, view_of: Callable[[str], View]) -> None:
+        view = view_of("slow-loader")
+        assert view.snapshot is not None and view.snapshot.verdict
+        headline = "Waiting for data 38 % of each step: up to 1.6x faster with a perfect loader"
+        view = self.with_analysis(view, verdict={**view.snapshot.verdict, "headline": headline})
+        shown = text(view, "verdict", 78, 4)
+        assert shown.count("38 %") == 1
+        assert "45.2 ms" in shown and "→ raise workers" in shown

@@ -26,6 +26,7 @@ from torchtop.app.text import clean
 from torchtop.app.theme import DARK, THEMES, Palette, ansi_palette, theme_palette
 from torchtop.app.thrift import Front, ThriftyCompositor
 from torchtop.app.view import View
+from torchtop.session.state import SessionState
 
 
 class TorchtopApp(App[int]):
@@ -80,7 +81,7 @@ class TorchtopApp(App[int]):
         self.theme_changed_signal.subscribe(self, lambda _theme: self._repaint())
         self.screen_change_signal.subscribe(self, self._screen_changed)
         for signal in (self.app_suspend_signal, self.app_resume_signal):
-            signal.subscribe(self, lambda _app: self.front.clear())
+            signal.subscribe(self, lambda _app: self.redraw())
         if not self.is_headless:
             detach_on_signals(lambda: self._loop_call(self.detach))
         self.begin()
@@ -91,6 +92,7 @@ class TorchtopApp(App[int]):
         if self.session is not None:
             self.follow(self.session, self.replay)
         else:
+            self.update_view(snapshot=SessionState().snapshot())
             self.operations.idle()
 
     def _loop_call(self, call: Any) -> None:
@@ -103,7 +105,8 @@ class TorchtopApp(App[int]):
         if self._follower is not None:
             self._follower.end()
         self.replay = replay
-        self.update_view(snapshot=None, paused=False, replay=None)
+        shown = self.view.snapshot if self.session is None else None
+        self.update_view(snapshot=shown, paused=False, replay=None)
         self._follower = FollowThread(
             directory, self.post_message, self.view.interval_s, replay=replay
         )
@@ -136,8 +139,9 @@ class TorchtopApp(App[int]):
 
     def on_follow(self, message: messages.Follow) -> None:
         """Another session is to be shown."""
-        idle = not (message.directory / "session.json").exists()
-        self.session = None if idle else message.directory
+        if message.idle and self.session is not None:
+            return  # a session was started before the samples were there
+        self.session = None if message.idle else message.directory
         self.follow(message.directory)
 
     def on_told(self, message: messages.Told) -> None:
@@ -204,7 +208,12 @@ class TorchtopApp(App[int]):
 
     def on_resize(self) -> None:
         """A terminal of another size may have moved what it shows."""
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Paint everything again, over whatever another program has written."""
         self.front.clear()
+        self.screen.refresh()
 
     def _screen_changed(self, screen: Screen[Any]) -> None:
         """Screens of Textual's own (the palette) write without telling the front."""

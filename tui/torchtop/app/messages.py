@@ -47,9 +47,10 @@ class Progress(Message):
 
 @dataclass
 class Follow(Message):
-    """Show another directory."""
+    """Show another directory: a session's, or samples of this machine alone."""
 
     directory: Path
+    idle: bool = False
 
 
 @dataclass

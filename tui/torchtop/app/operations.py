@@ -41,7 +41,7 @@ class Operations:
         """Show this machine while there is no session."""
 
         def work() -> None:
-            self._post(Follow(self._controller.idle_directory()))
+            self._post(Follow(self._controller.idle_directory(), idle=True))
 
         self._background(work)
 
@@ -53,7 +53,7 @@ class Operations:
             if not paths:
                 self._post(Told("there are no sessions yet"))
                 return
-            at = paths.index(shown) if shown in paths else -1 if direction < 0 else len(paths)
+            at = paths.index(shown) if shown in paths else -1
             target = at - direction
             if 0 <= target < len(paths):
                 self._post(Follow(paths[target]))

@@ -225,7 +225,8 @@ class SessionState:
         self._apply_scalars(record.get("scalars") or {})
         verdict = record.get("verdict") or {}
         change = (str(verdict.get("kind")), str(verdict.get("severity")))
-        if verdict and (not self._verdicts or self._verdicts[-1][1:] != change):
+        told = verdict and record.get("steps") and not record.get("warming_up")
+        if told and (not self._verdicts or self._verdicts[-1][1:] != change):
             self._verdicts.append((record["mono_ns"], *change))
 
     def _apply_scalars(self, scalars: Mapping[str, Any]) -> None:

@@ -149,7 +149,7 @@ def _wide(width: int, height: int, need: Need) -> dict[str, Place]:
     right = width - left - GUTTER
     x = left + GUTTER
     verdict = 7 + (min(8, max(0, height - 40)) if need.failed else 0)
-    gpus = _gpu_height(need, max(3, height - verdict - 12 - _LOGS_LEAST))
+    gpus = _gpu_height(need, max(3, height - verdict - 12 - _LOGS_LEAST)) if need.gpus else 2
     rest = height - verdict - gpus
     step = min(max(12, rest * 6 // 10), 14 + min(need.ranks, 16))
     if rest - step < _LOGS_LEAST:

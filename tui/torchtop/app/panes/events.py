@@ -55,7 +55,8 @@ def told(snapshot: Snapshot) -> list[tuple[float, str, str]]:
         lines.append((max(ranks), f"{len(ranks)} ranks up", ""))
     for stamp, kind, severity in snapshot.verdict_changes:
         _, word, style = SEVERITIES.get(severity, SEVERITIES["unknown"])
-        lines.append((stamp, f"verdict {clean(kind, 40)}: {word.lower()}", style))
+        named = f" {clean(kind, 40)}" if kind.upper() != word else ""
+        lines.append((stamp, f"verdict{named}: {word.lower()}", style))
     lines.sort(key=lambda line: line[0])
     return [((stamp - start) / 1e9, text, style) for stamp, text, style in lines]
 

@@ -254,6 +254,8 @@ def _short_gib(value: Any) -> str:
 def _none(view: View, snapshot: Snapshot, width: int, height: int) -> list[Row]:
     """No GPU: why, and the host in its place."""
     error = next((h.nvml_error for h in snapshot.hosts if h.nvml_error), None)
-    why = clean(error, 200) if error else "none seen" if snapshot.hosts else "no samples yet"
+    if not snapshot.hosts:
+        return [fit([("no samples yet", "dim")], width)]
+    why = clean(error, 200) if error else "none was found"
     rows = [fit([("no GPU: ", "value"), (why, "dim")], width)]
     return (rows + host.body(view, width, max(0, height - 1)))[:height]

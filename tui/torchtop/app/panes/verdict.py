@@ -14,6 +14,9 @@ from torchtop.app.text import width as width_of
 from torchtop.app.view import STALE_AFTER_S, View
 from torchtop.session.state import Snapshot
 
+_TIGHT = 4
+"""Rows up to which nothing is said twice."""
+
 WARM_UP_STEPS = 10
 """Steps that the analyst leaves out at the start (DESIGN section 6)."""
 
@@ -23,6 +26,8 @@ def aside(view: View, width: int) -> list[Span]:
     snapshot = view.snapshot
     verdict = verdict_of(snapshot)
     if snapshot is None or not verdict or failure.failed(snapshot):
+        return []
+    if snapshot.status == "starting" or _warming_up(snapshot):
         return []
     age = snapshot.analysis_age_s
     if snapshot.live and age is not None and age > STALE_AFTER_S:
@@ -41,7 +46,7 @@ def body(view: View, width: int, height: int) -> list[Row]:
     silent = silence.line(snapshot)
     rows = [fit(silent, width)] if silent else []
     verdict = verdict_of(snapshot)
-    if verdict:
+    if verdict and snapshot.status != "starting" and not _warming_up(snapshot):
         return rows + _verdict(view, verdict, width, height - len(rows))
     return [*rows, *(fit(row, width) for row in _before(snapshot))][:height]
 
@@ -53,6 +58,8 @@ def _verdict(view: View, verdict: Mapping[str, Any], width: int, height: int) ->
     headline = clean(verdict.get("headline") or "", 400)
     label: list[Span] = [(f" {symbol} {word} ", f"chip.{style}"), ("  ", "")]
     share = _share(view, verdict, kind, style, width)
+    if height <= _TIGHT and _told(verdict, headline):
+        share = []
     if not share and kind != word and row_width(label) + len(kind) + 2 + len(headline) <= width:
         label += [(kind, style), ("  ", "")]
     indent = row_width(label)
@@ -62,6 +69,14 @@ def _verdict(view: View, verdict: Mapping[str, Any], width: int, height: int) ->
     if share:
         rows.append(fit(share, width))
     return (rows + _reasons(verdict, width, height - len(rows)))[:height]
+
+
+def _told(verdict: Mapping[str, Any], headline: str) -> bool:
+    """Whether the headline says share and gain itself."""
+    return all(
+        told in headline
+        for told in (percent(verdict.get("share")), gain(verdict.get("gain_bound")))
+    )
 
 
 def _share(view: View, verdict: Mapping[str, Any], kind: str, style: str, width: int) -> list[Span]:
@@ -118,16 +133,27 @@ def _before(snapshot: Snapshot) -> list[list[Span]]:
         ]
     if not snapshot.live:
         return [[(" ended before the first verdict", "dim")]]
-    if analysis and analysis.get("steps"):
-        steps = int(known(analysis.get("steps")) or 0)
-        if analysis.get("warming_up") or steps < WARM_UP_STEPS:
-            told = f"{min(steps, WARM_UP_STEPS)} of {WARM_UP_STEPS} steps"
+    if analysis and known(analysis.get("steps")):
+        if _warming_up(snapshot):
             return [
-                [(" ○ WARMING UP ", "chip.note"), ("  " + told, "value")],
+                [(" ○ WARMING UP ", "chip.note"), ("  " + _warm_up(snapshot), "value")],
                 [(" · the first steps and compilation are left out of every figure", "dim")],
             ]
         return [[(" ○ MEASURING ", "chip.note"), ("  not enough steps for a verdict yet", "value")]]
     return [[(" ○ STARTING ", "chip.note"), ("  " + starting(snapshot), "value")]]
+
+
+def _warming_up(snapshot: Snapshot) -> bool:
+    return (snapshot.analysis or {}).get("warming_up") is True
+
+
+def _warm_up(snapshot: Snapshot) -> str:
+    """How far the warm-up is, in the analyst's words where there are any."""
+    headline = clean(verdict_of(snapshot).get("headline") or "", 200)
+    if headline:
+        return headline.removeprefix("Warming up: ")
+    steps = int(known((snapshot.analysis or {}).get("steps")) or 0)
+    return f"{min(steps, WARM_UP_STEPS)} of {WARM_UP_STEPS} steps"
 
 
 def starting(snapshot: Snapshot) -> str:

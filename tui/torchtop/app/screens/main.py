@@ -94,7 +94,8 @@ class MainScreen(Requests, Screen[None]):
 
     def action_interval(self, step: int) -> None:
         """Look at the session more or less often."""
-        at = INTERVALS_S.index(self.app.view.interval_s)
+        now = self.app.view.interval_s
+        at = min(range(len(INTERVALS_S)), key=lambda i: abs(INTERVALS_S[i] - now))
         self.app.set_interval_s(INTERVALS_S[max(0, min(len(INTERVALS_S) - 1, at + step))])
 
     def action_sideways(self, step: int) -> None:
@@ -130,8 +131,7 @@ class MainScreen(Requests, Screen[None]):
 
     def action_redraw(self) -> None:
         """Paint everything again, over what another program has written."""
-        self.app.front.clear()
-        self.refresh()
+        self.app.redraw()
 
     def action_help(self) -> None:
         """The keys."""
