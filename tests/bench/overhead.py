@@ -1,0 +1,199 @@
+"""What the probe costs a training job: blocks of steps with it and without it, in one process.
+
+Alternating blocks cancel the drift of the machine, which is larger than the cost. Prints one line
+of JSON. Runs itself under torchrun: on two GPUs where there are, else on the CPU with gloo. Jobs:
+``gpu-bound`` (ResNet-50, 224 pixels, bf16, 128 a rank) and ``launch-bound`` (32 pixels); on a CPU a
+small network takes the place of both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+JOBS = {"gpu-bound": (224, 128, 6, 40), "launch-bound": (32, 128, 6, 200)}
+"""Pixels, batch a rank, steps a block, pairs of blocks."""
+
+
+class Switch:
+    """Takes the probe's hooks out of torch and puts them back."""
+
+    def __init__(self, directory: Path) -> None:
+        import torch
+        from torch.nn.parallel import DistributedDataParallel
+        from torch.optim import optimizer
+        from torch.utils.data import dataloader
+
+        from torchtop.probe import hooks
+
+        self._places = [
+            (dataloader._BaseDataLoaderIter, "__next__"),
+            (torch.autograd, "backward"),
+            (torch, "save"),
+            (DistributedDataParallel, "__init__"),
+        ]
+        self._global = (
+            optimizer._global_optimizer_pre_hooks,
+            optimizer._global_optimizer_post_hooks,
+        )
+        self._off = [getattr(owner, name) for owner, name in self._places]
+        self.probe = hooks.install(torch, directory)
+        self._on = [getattr(owner, name) for owner, name in self._places]
+        self._hooks = [dict(held) for held in self._global]
+
+    def set(self, on: bool) -> None:
+        """Have the hooks in place, or not."""
+        for (owner, name), value in zip(self._places, self._on if on else self._off, strict=True):
+            setattr(owner, name, value)
+        for held, hooks in zip(self._global, self._hooks, strict=True):
+            held.clear()
+            held.update(hooks if on else {})
+
+
+def batches(device: Any, pixels: int, size: int) -> Iterator[Any]:
+    """The same batch for ever, through a DataLoader as in any script."""
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    batch = (
+        torch.randn(size, 3, pixels, pixels, device=device),
+        torch.randint(0, 10, (size,), device=device),
+    )
+
+    class Same(Dataset[Any]):
+        def __len__(self) -> int:
+            return 1_000_000
+
+        def __getitem__(self, _index: int) -> Any:
+            return batch
+
+    yield from DataLoader(Same(), batch_size=None)
+
+
+def rank_main(job: str, pairs: int) -> None:
+    """One rank of the measurement; rank 0 prints."""
+    import torch
+    import torch.distributed as dist
+
+    cuda = torch.cuda.is_available()
+    local = int(os.environ["LOCAL_RANK"])
+    device = torch.device("cuda", local) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if cuda else "gloo")
+    directory = Path(os.environ["BENCH_DIRECTORY"])
+    switch = Switch(directory)
+    pixels, size, steps, _ = JOBS[job] if cuda else (16, 16, 4, 0)
+    if cuda:
+        from torchvision.models import resnet50
+
+        model = resnet50(num_classes=10).to(device)
+    else:
+        layers = [torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 512), torch.nn.ReLU()]
+        model = torch.nn.Sequential(*layers, torch.nn.Linear(512, 10))
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    amp = torch.autocast("cuda", torch.bfloat16) if pixels == 224 else contextlib.nullcontext()
+    data = batches(device, pixels, size)
+
+    def block(count: int) -> float:
+        _settle(cuda)
+        start = time.perf_counter()
+        for _ in range(count):
+            x, y = next(data)
+            optimizer.zero_grad()
+            with amp:
+                loss = torch.nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+        _settle(cuda)
+        return time.perf_counter() - start
+
+    block(15)
+    switch.probe.cost()
+    ratios, times, cost_us, cost_steps = [], [], 0, 0
+    order = random.Random(1)
+    for _ in range(pairs):
+        measured = {}
+        for on in order.sample((True, False), 2):
+            switch.set(on)
+            block(1)
+            switch.probe.cost()
+            measured[on] = block(steps)
+            told = switch.probe.cost()
+            cost_us, cost_steps = cost_us + told["cost_us"] * on, cost_steps + steps * on
+        ratios.append(measured[True] / measured[False])
+        times.append(measured[False] / steps * 1e3)
+    if dist.get_rank() == 0:
+        print(
+            json.dumps(
+                {
+                    "job": job,
+                    **_told(ratios, times),
+                    "probe_us_a_step": round(cost_us / cost_steps, 1),
+                    "disabled": switch.probe.disabled,
+                }
+            )
+        )
+    dist.destroy_process_group()
+
+
+def _settle(cuda: bool) -> None:
+    import torch
+    import torch.distributed as dist
+
+    if cuda:
+        torch.cuda.synchronize()
+    dist.barrier()
+
+
+def _told(ratios: list[float], times: list[float]) -> dict[str, Any]:
+    """The median ratio, its quartiles, and a bootstrap interval of the median."""
+    draw = random.Random(2)
+    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(2000))
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return {
+        "ratio": round(middle, 5),
+        "quartiles": [round(low, 5), round(high, 5)],
+        "interval_95": [round(medians[50], 5), round(medians[1949], 5)],
+        "pairs": len(ratios),
+        "step_ms": round(statistics.median(times), 2),
+    }
+
+
+def main() -> int:
+    """Start the ranks for each job and print what they say."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rank-job", choices=JOBS, help=argparse.SUPPRESS)
+    parser.add_argument("--jobs", default=",".join(JOBS))
+    parser.add_argument("--pairs", type=int, default=0)
+    parser.add_argument("--nproc", type=int, default=2)
+    args = parser.parse_args()
+    if args.rank_job:
+        rank_main(args.rank_job, args.pairs or JOBS[args.rank_job][3])
+        return 0
+    status = 0
+    for job in args.jobs.split(","):
+        with tempfile.TemporaryDirectory() as name:
+            words = ["--nproc-per-node", str(args.nproc), "--rdzv-backend", "c10d"]
+            words += ["--rdzv-endpoint", "localhost:0", __file__]
+            words += ["--rank-job", job, "--pairs", str(args.pairs)]
+            command = [sys.executable, "-m", "torch.distributed.run", *words]
+            env = {**os.environ, "BENCH_DIRECTORY": name, "OMP_NUM_THREADS": "1"}
+            status |= subprocess.run(command, env=env, check=False).returncode
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
