@@ -27,7 +27,7 @@ DELAY_S = 0.04
 
 
 class Net(nn.Module):
-    """Two layers, of which the second may be left out or computed twice."""
+    """A few layers, of which one may be left out, or all of them computed twice."""
 
     def __init__(self, way):
         super().__init__()
@@ -36,11 +36,13 @@ class Net(nn.Module):
         self.unused, self.last = nn.Linear(32, 32), nn.Linear(32, 3)
 
     def forward(self, x):
-        x = torch.relu(self.first(x))
         if self.way == "reentrant":
-            x = checkpoint(self.second, x, use_reentrant=True)
-        else:
-            x = self.second(x)
+            # All layers: DDP then waits for communication within the nested backward.
+            return checkpoint(self.layers, x.requires_grad_(), use_reentrant=True)
+        return self.layers(x)
+
+    def layers(self, x):
+        x = self.second(torch.relu(self.first(x)))
         if self.way != "unused":
             x = self.unused(x)
         return self.last(x)

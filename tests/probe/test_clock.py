@@ -141,10 +141,11 @@ class FakeGpu:
     def __init__(self) -> None:
         self.recorded: list[tuple[FakeEvent, object]] = []
         self.queries = self.made = 0
+        self.stream = "stream of {}"
         self.cuda = self
 
     def current_stream(self, device: int) -> object:
-        return f"stream of {device}"
+        return self.stream.format(device)
 
     def Event(self, enable_timing: bool) -> FakeEvent:  # noqa: N802
         assert enable_timing
@@ -191,6 +192,24 @@ def test_one_question_settles_a_step_and_none_an_asked_one() -> None:
     assert clock.resolve(marks)
 
     assert gpu.queries == 1
+
+
+def test_a_step_over_two_streams_waits_for_both() -> None:
+    gpu = FakeGpu()
+    clock = CudaClock(gpu, device=0)
+    first = stamped(clock, "B1 D0 D1")
+    gpu.stream = "another stream of {}"
+    clock.refresh_stream()
+    second = stamped(clock, "B0 B1")
+    for at, mark in enumerate(second, 100):
+        mark.event.at = float(at)
+
+    assert not clock.resolve([*first, *second])
+
+    for at, mark in enumerate(first, 90):
+        mark.event.at = float(at)
+    assert clock.resolve([*first, *second])
+    assert [mark.device_ns for mark in second] == [10_000_000, 11_000_000]
 
 
 def test_steps_share_the_marker_between_them() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -256,6 +257,7 @@ def test_a_fork_leaves_the_file_to_its_parent(path: Path, writer: Writer) -> Non
     with writer._lock, writer._stop._cond:
         child = os.fork()
         if child == 0:
+            signal.alarm(20)  # it must not wait for a thread that is not there
             writer.abandon()
             os._exit(0)
     _, status = os.waitpid(child, 0)

@@ -149,6 +149,8 @@ class CudaClock:
         # By number: a script that never calls set_device computes on another than the current one.
         self._device = device
         self._stream = torch.cuda.current_stream(device)
+        self._streams_differ = False
+        """Training moved to another stream: the last marker passed says nothing of the others."""
         self._pool: List[Any] = []
         self._last: Any = None
         self._device_ns = 0
@@ -156,8 +158,11 @@ class CudaClock:
 
     def refresh_stream(self) -> None:
         """Look the current stream up: once a step, because it costs twice a record."""
-        if not self.paused:
-            self._stream = self._torch.cuda.current_stream(self._device)
+        if self.paused:
+            return
+        stream = self._torch.cuda.current_stream(self._device)
+        if stream != self._stream:
+            self._stream, self._streams_differ = stream, True
 
     def stamp(self, code: str, extra: Any = None, full: bool = True) -> Mark:
         """Pass a marker; with an event on the compute stream where `full`."""
@@ -201,7 +206,7 @@ class CudaClock:
         if last is None:
             return True
         self.touch(last)
-        if not last.done_ns:
+        if not last.done_ns or (self._streams_differ and not _all_passed(marks)):
             return False
         for mark in marks:
             if mark.event is not None:
@@ -225,3 +230,7 @@ class CudaClock:
         self._last = event
         mark.device_ns = self._device_ns
         self._interval.add(self._device_ns, mark.host_ns, mark.not_done_ns, mark.done_ns or done_ns)
+
+
+def _all_passed(marks: Sequence[Mark]) -> bool:
+    return all(mark.event.query() for mark in marks if mark.event is not None)
