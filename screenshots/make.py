@@ -2,7 +2,7 @@
 
     python screenshots/make.py                      all of tests/fixtures/sessions
     python screenshots/make.py slow-loader straggler
-    python screenshots/make.py --made slow-loader   from made-up sessions (tests/app/made_session.py)
+    python screenshots/make.py --made slow-loader   from sessions made up by tests/app
 
 The SVG is Textual's own; the PNG is drawn from it with resvg and the DejaVu fonts.
 """
@@ -27,7 +27,6 @@ for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_COLOR_SYSTEM", "TEXTUAL_FILTE
 
 from app.fake_controller import CATALOG, FakeController  # noqa: E402
 from app.made_session import CASES, make, make_idle  # noqa: E402
-
 from torchtop.app.charts.glyphs import UNICODE  # noqa: E402
 from torchtop.app.logs import LogTail  # noqa: E402
 from torchtop.app.main import TorchtopApp  # noqa: E402

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from textual.binding import Binding
 
 SESSION = Binding.Group("session")
 DISPLAY = Binding.Group("display")
 PROGRAM = Binding.Group("program")
+SHEET = Binding.Group("in a box")
 
 
 def _bind(
@@ -32,6 +34,12 @@ def _bind(
         id="torchtop." + re.sub(r"[^a-z0-9]+", "-", action.replace("-", "minus-")).strip("-"),
         group=group,
     )
+
+
+def sheet_key(key: str, action: str, tooltip: str) -> Binding:
+    """A binding of a box over the board."""
+    bound = _bind(key, action, tooltip, tooltip, SHEET)
+    return replace(bound, id=(bound.id or "").replace("torchtop.", "torchtop.box."))
 
 
 _WORKLOAD = "start a workload; asks first when a run is live"

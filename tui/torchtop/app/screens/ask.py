@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
+from torchtop.app.keys import sheet_key
 from torchtop.app.screens.sheet import Sheet
 from torchtop.app.text import Row, Span, row_width, wrap
 
@@ -32,10 +33,10 @@ class Ask(Sheet[str]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "take", "take", show=False),
-        Binding("escape,ctrl+c", "last", "cancel", show=False),
-        Binding("up,left,shift+tab", "move(-1)", "up", show=False),
-        Binding("down,right,tab", "move(1)", "down", show=False),
+        sheet_key("enter", "take", "take"),
+        sheet_key("escape,ctrl+c", "last", "cancel"),
+        sheet_key("up,left,shift+tab", "move(-1)", "up"),
+        sheet_key("down,right,tab", "move(1)", "down"),
     ]
 
     def __init__(self, heading: str, question: str, answers: Sequence[Answer]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from textual.binding import Binding, BindingType
 
-from torchtop.app.keys import key_name
+from torchtop.app.keys import key_name, sheet_key
 from torchtop.app.screens.sheet import Sheet
 from torchtop.app.text import Row, clean, pad, row_width
 from torchtop.session.state import Snapshot
@@ -23,11 +23,11 @@ class Lines(Sheet[None]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter,ctrl+c", "close", "close", show=False),
-        Binding("up,k", "scroll(-1)", "up", show=False),
-        Binding("down,j", "scroll(1)", "down", show=False),
-        Binding("pageup", "scroll(-10)", "page up", show=False),
-        Binding("pagedown,space", "scroll(10)", "page down", show=False),
+        sheet_key("escape,q,enter,ctrl+c", "close", "close"),
+        sheet_key("up,k", "scroll(-1)", "up"),
+        sheet_key("down,j", "scroll(1)", "down"),
+        sheet_key("pageup", "scroll(-10)", "page up"),
+        sheet_key("pagedown,space", "scroll(10)", "page down"),
     ]
 
     def __init__(self, heading: str, lines: Sequence[Row], closing: str) -> None:

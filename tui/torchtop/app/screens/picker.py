@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from torchtop.app.controller import WorkloadEntry
+from torchtop.app.keys import sheet_key
 from torchtop.app.screens.sheet import Sheet
 from torchtop.app.text import Row, Span, clean, cut, fit, pad
 
@@ -23,11 +24,11 @@ class Picker(Sheet["str | None"]):
 
     heading = "workloads"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "take", "start", show=False),
-        Binding("escape,ctrl+c", "close", "cancel", show=False),
-        Binding("up,shift+tab", "move(-1)", "up", show=False),
-        Binding("down,tab", "move(1)", "down", show=False),
-        Binding("backspace", "erase", "erase", show=False),
+        sheet_key("enter", "take", "start"),
+        sheet_key("escape,ctrl+c", "close", "cancel"),
+        sheet_key("up,shift+tab", "move(-1)", "up"),
+        sheet_key("down,tab", "move(1)", "down"),
+        sheet_key("backspace", "erase", "erase"),
     ]
 
     def __init__(self, entries: Sequence[WorkloadEntry]) -> None:

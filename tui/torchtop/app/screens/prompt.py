@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
+from torchtop.app.keys import sheet_key
 from torchtop.app.screens.sheet import Sheet
 from torchtop.app.text import Row, fit
 
@@ -23,10 +24,10 @@ class Prompt(Sheet["str | None"]):
 
     DEFAULT_CSS = "Prompt { align: center bottom; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "take", "take", show=False),
-        Binding("escape,ctrl+c", "close", "cancel", show=False),
-        Binding("backspace", "erase", "erase", show=False),
-        Binding("ctrl+u", "clear", "clear", show=False),
+        sheet_key("enter", "take", "take"),
+        sheet_key("escape,ctrl+c", "close", "cancel"),
+        sheet_key("backspace", "erase", "erase"),
+        sheet_key("ctrl+u", "clear", "clear"),
     ]
 
     def __init__(self, heading: str, text: str, typed: Callable[[str], None]) -> None:
