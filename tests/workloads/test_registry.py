@@ -32,6 +32,8 @@ def test_the_keys_start_the_workloads_in_this_order() -> None:
         "slow-loader",
         "comm-heavy",
         "straggler",
+        "tiny-kernels",
+        "sync-every-step",
     ]
 
 

@@ -32,6 +32,8 @@ TINY = {
     "slow-loader": ["--batch=8", "--synthetic-size=64", "--workers=1", "--item-ms=0.1"],
     "comm-heavy": ["--batch=4", "--width=64", "--depth=2"],
     "straggler": ["--batch=4", "--channels=8", "--image-size=8", "--delay-ms=1"],
+    "tiny-kernels": ["--batch=4", "--width=8", "--depth=3"],
+    "sync-every-step": ["--batch=4", "--ops=3", "--width=8", "--read-every=5"],
 }
 Ranks = list[dict[str, Any]]
 

@@ -124,11 +124,11 @@ def job(name: str, argv: Sequence[str] | None = None) -> Iterator[Job]:
         int(os.environ.get(key, default))
         for key, default in (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "1"))
     )
+    device = _device(local_rank)
     try:
-        workload.check(given, world_size)
+        workload.check(given, world_size, device.type)
     except ValueError as error:
         fail(f"{name}: {error}", status=2)
-    device = _device(local_rank)
     options = _fill_in(workload, given, device, world_size)
     if device.type == "cuda":
         torch.cuda.set_device(device)

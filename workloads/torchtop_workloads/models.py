@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 
 def conv_stack(channels: int, depth: int, classes: int = 10) -> nn.Module:
@@ -41,6 +42,46 @@ def perceptron(width: int, depth: int, classes: int = 10) -> nn.Module:
     for _ in range(depth):
         layers += [nn.Linear(width, width), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers, nn.Linear(width, classes))
+
+
+class TinyOps(nn.Module):
+    """A chain of pointwise operations, each a kernel of its own that is quickly done.
+
+    Args:
+        count: number of operations.
+    """
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self._count = count
+
+    def forward(self, values: Tensor) -> Tensor:
+        """The values after as many sines."""
+        for _ in range(self._count):
+            values = torch.sin(values)
+        return values
+
+
+def fronted_perceptron(
+    features: int, ops: int, width: int, depth: int, batch_norm: bool = False
+) -> nn.Module:
+    """A perceptron behind a chain of tiny operations.
+
+    The chain needs the host more than the GPU, the layers the GPU more than the host. As the chain
+    comes first, a host that is not ahead of the GPU at the start of a step delays everything.
+
+    Args:
+        features: inputs of the network.
+        ops: number of tiny operations; 0 leaves them out.
+        width: of the layers.
+        depth: number of layers of width x width weights each.
+        batch_norm: normalise the first layer's outputs, with running statistics.
+    """
+    front: list[nn.Module] = [nn.Linear(features, features), TinyOps(ops)] if ops else []
+    front += [nn.Linear(features, width), nn.ReLU(inplace=True)]
+    if batch_norm:
+        front.append(nn.BatchNorm1d(width))
+    return nn.Sequential(*front, perceptron(width, depth))
 
 
 def small_cnn(classes: int = 10) -> nn.Module:

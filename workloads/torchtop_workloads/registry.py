@@ -13,6 +13,9 @@ from pathlib import Path
 
 Value = bool | int | float | str
 
+FAULT_PREFIX = "fault:"
+"""What the names of workloads with a known fault begin with; they are not in the catalog."""
+
 _KINDS = {"int": "a whole number", "float": "a number"}
 _SWITCH = {
     **dict.fromkeys(("on", "true", "yes", "1"), True),
@@ -115,6 +118,7 @@ class Workload:
         summary: what it trains, in one line.
         teaches: the bottleneck that it demonstrates, in one line.
         options: its options, in the order of its help.
+        devices: the types of device that it runs on.
     """
 
     name: str
@@ -122,22 +126,28 @@ class Workload:
     summary: str
     teaches: str
     options: tuple[Option, ...]
+    devices: tuple[str, ...] = ("cuda", "cpu")
 
     @property
     def path(self) -> Path:
         """The script's file, which also runs by path."""
         return Path(__file__).with_name(self.module.rpartition(".")[2] + ".py")
 
-    def check(self, values: Mapping[str, Value | None], world_size: int) -> None:
-        """Check what depends on the number of ranks.
+    def check(
+        self, values: Mapping[str, Value | None], world_size: int, device: str = "cuda"
+    ) -> None:
+        """Check what depends on where it runs.
 
         Args:
             values: parsed options by name; an option that is missing or None takes its default.
             world_size: the number of ranks.
+            device: the type of device, ``cuda`` or ``cpu``.
 
         Raises:
             ValueError: with one line that says what to change.
         """
+        if device not in self.devices:
+            raise ValueError("this needs a GPU: it cannot happen on a CPU")
         parallel = values.get("parallel") or "ddp"
         if parallel != "ddp" and world_size > 1:
             raise ValueError(
@@ -156,11 +166,15 @@ class Workload:
 
 
 def find(name: str) -> Workload:
-    """The workload of that name.
+    """The workload of that name: of the catalog, or of `faults`.
 
     Raises:
         KeyError: there is none.
     """
+    if name.startswith(FAULT_PREFIX):
+        from torchtop_workloads import faults
+
+        return faults.workload(name[len(FAULT_PREFIX) :])
     return {workload.name: workload for workload in WORKLOADS}[name]
 
 
@@ -306,6 +320,37 @@ WORKLOADS: tuple[Workload, ...] = (
                 "where it is slow: optimizer, data, host (pauses), forward, backward (more work)",
                 ("optimizer", "data", "forward", "backward", "host"),
             ),
+        ),
+    ),
+    Workload(
+        "tiny-kernels",
+        "torchtop_workloads.tiny_kernels",
+        "a deep stack of small layers, each a few microseconds of work for a GPU",
+        "launch-bound: the host cannot issue kernels as fast as the GPU executes them",
+        (
+            _batch(128, 32),
+            *_loading(0, data="memory"),
+            *_model(channels_last=None),
+            *_RUN,
+            Option("width", "int", 128, "width of the layers", (), 1, 64),
+            Option("depth", "int", 150, "number of layers", (), 1, 100),
+        ),
+    ),
+    Workload(
+        "sync-every-step",
+        "torchtop_workloads.sync_every_step",
+        "a perceptron behind many small operations, whose loss is read in every step",
+        "hidden synchronisation: reading a result makes the host lose its lead over the GPU",
+        (
+            _batch(12288, 1024),
+            *_loading(0, data="memory"),
+            *_model(amp=True, channels_last=None),
+            *_RUN,
+            Option("features", "int", 32, "numbers in a row", minimum=1),
+            Option("ops", "int", 300, "small operations before the layers", (), 0, 100),
+            Option("width", "int", 4096, "width of the layers", (), 1, 256),
+            Option("depth", "int", 4, "number of layers", minimum=1),
+            Option("read_every", "int", 1, "steps between two readings of the loss", minimum=1),
         ),
     ),
 )

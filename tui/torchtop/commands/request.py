@@ -17,6 +17,8 @@ from torchtop.launch.catalog import Catalog, Entry, load_catalog
 from torchtop.launch.interpreter import inspect
 from torchtop.launch.spec import LaunchSpec
 from torchtop.session.paths import home
+from torchtop_workloads.faults import FAULTS
+from torchtop_workloads.registry import FAULT_PREFIX, find
 
 Tell = Callable[[str], None]
 """Takes a line that is worth knowing and no error."""
@@ -34,8 +36,11 @@ def build_spec(args: argparse.Namespace, cwd: Path) -> LaunchSpec:
         LaunchError: likewise, found by the launching side.
     """
     options = parse_options(args.option or [])
-    catalog = load_catalog(cwd)
-    entry = None if args.module else _entry(catalog, args.target)
+    if args.target.startswith(FAULT_PREFIX) and not args.module:
+        entry: Entry | None = _fault(args.target)
+        options["fault"] = args.target[len(FAULT_PREFIX) :]
+    else:
+        entry = None if args.module else _entry(load_catalog(cwd), args.target)
     if entry is not None:
         if args.arguments:
             raise UsageError(
@@ -103,7 +108,7 @@ def workload_spec(
     if entry.builtin:
         values = {o.name: o.parse(checked[o.name]) for o in entry.options if o.name in checked}
         try:
-            entry.builtin.check(values, spec.nproc)
+            entry.builtin.check(values, spec.nproc, spec.device)
         except ValueError as error:
             raise UsageError(f"{entry.name}: {error}") from None
     return spec
@@ -140,6 +145,20 @@ def _entry(catalog: Catalog, target: str) -> Entry | None:
     for problem in catalog.problems:
         _to_stderr(problem)
     return catalog.find(target)
+
+
+def _fault(target: str) -> Entry:
+    """A workload with a known fault, which no catalog lists.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    try:
+        found = find(target)
+    except KeyError:
+        known = " ".join(fault.code for fault in FAULTS)
+        raise UsageError(f"there is no {safe(target)}; the faults are: {known}") from None
+    return Entry(None, found.name, found.summary, "builtin", found.options, builtin=found)
 
 
 def consent(entry: Entry, yes: bool) -> None:
