@@ -93,6 +93,10 @@ def test_q_then_enter_detaches(start: Callable[..., Child]) -> None:
 
 def test_without_utf_8_only_ascii_is_written(start: Callable[..., Child]) -> None:
     child = start(PYTHONIOENCODING="latin-1", PYTHONUTF8="0")
+    os.write(child.fd, b"9")
+    assert child.read(LIMIT_S, until=b"no workload has the key 9")
+    os.write(child.fd, b"x")
+    assert child.read(LIMIT_S, until=b"kill it at once")
     assert re.search(rb"[\x80-\xff]", child.seen) is None
     assert re.search(rb"\\u[0-9a-f]{4}", child.seen) is None
     assert b"verdict" in child.seen

@@ -40,7 +40,10 @@ class TorchtopApp(App[int]):
     """
 
     TITLE = "torchtop"
-    CSS = "* { scrollbar-size: 0 0; }"
+    CSS = """
+    * { scrollbar-size: 0 0; }
+    .-ascii Toast { border-left: ascii $accent; border-right: none; }
+    """
     ENABLE_COMMAND_PALETTE = True
     ESCAPE_TO_MINIMIZE = False
     BINDINGS: ClassVar[list[BindingType]] = [PALETTE]
@@ -80,6 +83,7 @@ class TorchtopApp(App[int]):
         """Begin to follow, once there is a first frame to fill."""
         self.theme_changed_signal.subscribe(self, lambda _theme: self._repaint())
         self.screen_change_signal.subscribe(self, self._screen_changed)
+        self.main.set_class(self.view.glyphs.ascii, "-ascii")
         for signal in (self.app_suspend_signal, self.app_resume_signal):
             signal.subscribe(self, lambda _app: self.redraw())
         if not self.is_headless:

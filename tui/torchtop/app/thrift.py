@@ -119,9 +119,13 @@ class Front:
 def encode(pieces: Iterable[Piece]) -> str:
     """Pieces as one sequence that begins and ends with a plain pen."""
     out: list[str] = []
-    pen = Pen()
+    pen, cursor = Pen(), (-1, -1)
     for x, y, cells in pieces:
-        out.append(f"\x1b[{y + 1};{x + 1}H")
+        if (x, y) != cursor:
+            out.append(f"\x1b[{y + 1};{x + 1}H")
+        # After wide characters terminals disagree about the place.
+        wide = any(cell_len(text) != len(text) for text, _ in cells)
+        cursor = (-1, -1) if wide else (x + sum(len(text) for text, _ in cells), y)
         for text, wanted in cells:
             if wanted != pen:
                 out.append(change(pen, wanted))
