@@ -103,8 +103,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keys", default="", help="keys to press first, separated by spaces")
     options = parser.parse_args(arguments)
     sizes = [tuple(map(int, s.split("x"))) for s in options.size or ()] or list(SIZES)
+    names = options.names or sorted(p.name for p in FIXTURES.glob("*") if p.is_dir())
+    if not names:
+        parser.error(f"there is no session in {FIXTURES}; --made draws made-up sessions by name")
     with tempfile.TemporaryDirectory() as folder:
-        for name in options.names or sorted(p.name for p in FIXTURES.glob("*") if p.is_dir()):
+        for name in names:
             session = FIXTURES / name
             if options.made:
                 session = Path(folder) / name
