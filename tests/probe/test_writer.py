@@ -33,7 +33,7 @@ class Source:
         self.disabled: str | None = None
         self.broken: Exception | None = None
         self.memory_told: dict[str, Any] | None = None
-        self.stride = 1
+        self.stride, self.spent = 1, 0
 
     def disable(self, why: str | BaseException) -> None:
         self.disabled = str(why)
@@ -45,6 +45,9 @@ class Source:
 
     def record_one_in(self, stride: int) -> None:
         self.stride = stride
+
+    def spent_ns(self) -> int:
+        return self.spent
 
     def memory(self) -> dict[str, Any] | None:
         return self.memory_told
@@ -150,15 +153,36 @@ def test_totals_cover_all_steps_although_few_are_recorded(path: Path, writer: Wr
     [(0.1, 1), (19.9, 1), (20.1, 2), (39, 2), (41, 4), (1000, 64), (100_000, 8192)],
 )
 def test_at_most_about_twenty_steps_a_second_are_recorded(rate: float, stride: int) -> None:
-    assert next_stride(1, rate) == stride
+    assert next_stride(1, rate, share=0.0) == stride
     assert rate / stride <= 20
 
 
 def test_a_stride_that_holds_about_is_kept() -> None:
-    assert next_stride(4, 60) == 4  # 15 a second, and 30 with half the stride
-    assert next_stride(4, 30) == 4  # 15 with half of it: not well below
-    assert next_stride(4, 27) == 2
-    assert next_stride(64, 1) == 1
+    assert next_stride(4, 60, 0.0) == 4  # 15 a second, and 30 with half the stride
+    assert next_stride(4, 30, 0.0) == 4  # 15 with half of it: not well below
+    assert next_stride(4, 27, 0.0) == 2
+    assert next_stride(64, 1, 0.0) == 1
+
+
+def test_what_costs_too_much_is_recorded_less_often() -> None:
+    # Given launch-bound jobs of 30 and of 17 steps a second, in which full markers cost 1.4 %
+    assert next_stride(1, 30, share=0.014) == 4  # 7.5 a second: half of that would be too few
+    assert next_stride(1, 17, share=0.014) == 4
+    # Then a job of long steps is recorded whole, whatever it costs, for there is no choice
+    assert next_stride(1, 3, share=0.014) == 1
+    # And what has become cheap enough is left alone until it is well below the budget
+    assert next_stride(4, 30, share=0.0025) == 4
+    assert next_stride(4, 20, share=0.0005) == 2
+
+
+def test_the_first_steps_are_all_recorded(path: Path, writer: Writer, source: Source) -> None:
+    source.spent = 10**12
+    for step in range(writer_module._ALL_OF_THE_FIRST - 1):
+        writer.put(row(step))
+    writer.finish()
+
+    assert source.stride == 1
+    assert len(recorded(path)) == writer_module._ALL_OF_THE_FIRST - 1
 
 
 def test_the_stride_is_chosen_over_seconds(

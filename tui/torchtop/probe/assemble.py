@@ -73,6 +73,9 @@ class StepAssembler:
         self._end: Optional[int] = None
         """Where among them the step ends, as far as is known."""
         self._end_is_sync = False
+        self.ends_late = False
+        """Whether a step was ever found to go on after its end had been held: several models take
+        their turns in one."""
         self._optimizer_stepped = False
         self._optimizer_known = False
         self._backwards = 0
@@ -87,6 +90,11 @@ class StepAssembler:
     def step(self) -> int:
         """The step under way: how many have ended since the first backward."""
         return self._step + 1
+
+    @property
+    def end_is_held(self) -> bool:
+        """Whether the next marker belongs to the step after the one under way, as far as known."""
+        return self._end is not None
 
     @property
     def last(self) -> Optional[Mark]:
@@ -148,6 +156,7 @@ class StepAssembler:
 
     def _end_here(self, sync: bool) -> None:
         """Hold the last marker as the end of the step, unless a later one replaces it."""
+        self.ends_late = self.ends_late or self._end is not None
         self._end, self._end_is_sync = len(self._marks) - 1, sync
 
     def _close(self) -> None:
@@ -178,44 +187,28 @@ def row_of(step: int, marks: Sequence[Mark]) -> Row:
         marks: its markers, from the end of the step before to its own.
 
     Returns:
-        step, end_ns, host_us, samples, tokens; and the phases on the device's clock (``_us``) and
-        the host's (``_host_us``), the lag at the end of each (``lag_..._us``) and lag_width_us, all
-        of which are None where the device's times are not known.
+        step, end_ns, host_us, samples, tokens; and, where the device's times are known, the phases
+        on its clock (``_us``) and the host's (``_host_us``), the lag at the end of each
+        (``lag_..._us``) and lag_width_us.
     """
     start, end = marks[0], marks[-1]
     row: Row = {
         "step": step,
         "end_ns": end.host_ns,
         "host_us": (end.host_ns - start.host_ns) // 1000,
-        "lag_width_us": None,
         "samples": _sum(marks, 0),
         "tokens": _sum(marks, 1),
     }
-    known = all(mark.device_ns is not None for mark in marks)
-    device: Dict[str, int] = dict.fromkeys(PHASES, 0)
-    host: Dict[str, int] = dict.fromkeys(PHASES, 0)
-    lag: Dict[str, Optional[int]] = dict.fromkeys(PHASES)
-    if known:
-        _measure(marks, device, host, lag)
-        row["lag_width_us"] = end.width_ns // 1000
-    # Rounded as running sums, so that the columns add up to the step.
-    passed_ns = told_us = 0
-    for phase in PHASES:
-        passed_ns += device[phase]
-        row[phase + "_us"] = passed_ns // 1000 - told_us if known else None
-        row[phase + "_host_us"] = host[phase] // 1000 if known else None
-        late = lag[phase]
-        row["lag_" + phase + "_us"] = None if late is None else late // 1000
-        told_us = passed_ns // 1000
+    if all(mark.device_ns is not None for mark in marks):
+        _measure(marks, row)
     return row
 
 
-def _measure(
-    marks: Sequence[Mark],
-    device: Dict[str, int],
-    host: Dict[str, int],
-    lag: Dict[str, Optional[int]],
-) -> None:
+def _measure(marks: Sequence[Mark], row: Row) -> None:
+    """Fill in what the device's times tell."""
+    device: Dict[str, int] = dict.fromkeys(PHASES, 0)
+    host: Dict[str, int] = dict.fromkeys(PHASES, 0)
+    lag: Dict[str, Optional[int]] = dict.fromkeys(PHASES)
     previous = marks[0]
     for mark in marks[1:]:
         names = _PHASE[previous.code]
@@ -224,6 +217,16 @@ def _measure(
         host[phase] += mark.host_ns - previous.host_ns
         lag[phase] = mark.lag_ns
         previous = mark
+    row["lag_width_us"] = previous.width_ns // 1000
+    # Rounded as running sums, so that the columns add up to the step.
+    passed_ns = told_us = 0
+    for phase in PHASES:
+        passed_ns += device[phase]
+        row[phase + "_us"] = passed_ns // 1000 - told_us
+        row[phase + "_host_us"] = host[phase] // 1000
+        late = lag[phase]
+        row["lag_" + phase + "_us"] = None if late is None else late // 1000
+        told_us = passed_ns // 1000
 
 
 def _sum(marks: Sequence[Mark], place: int) -> Optional[int]:

@@ -67,6 +67,17 @@ def count(
     return samples, tokens
 
 
+def is_plain(batch: Any, torch: Any, batch_size: Optional[int]) -> bool:
+    """Whether a batch is told by the length of its first element alone, as most are.
+
+    Then batches of the same make need not be gone through one by one.
+    """
+    if type(batch) not in (list, tuple) or not batch or not isinstance(batch[0], torch.Tensor):
+        return False
+    first = batch[0]
+    return first.dim() > 0 and count(batch, torch, batch_size) == (int(first.shape[0]), None)
+
+
 def _is_long(batch: Any, length: int) -> bool:
     """Whether a batch, or its first part, is a sequence of this length."""
     if not isinstance(batch, (list, tuple)):

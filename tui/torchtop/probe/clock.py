@@ -152,6 +152,7 @@ class CudaClock:
         self._streams_differ = False
         """Training moved to another stream: the last marker passed says nothing of the others."""
         self._pool: List[Any] = []
+        self._record_event, self._query, self._elapsed = _calls(torch.cuda.Event)
         self._last: Any = None
         self._device_ns = 0
         self._interval = ClockInterval()
@@ -180,7 +181,7 @@ class CudaClock:
             self._record(mark)
 
     def _record(self, mark: Mark) -> None:
-        mark.event.record(self._stream)
+        self._record_event(mark.event, self._stream)
         waited = _now() - mark.host_ns - _RECORD_NS
         if waited > 0:
             self.waited_ns += waited
@@ -189,7 +190,7 @@ class CudaClock:
         """Ask whether the device has passed a marker already: it narrows the clock interval."""
         if mark.event is None or mark.done_ns or self.paused:
             return
-        if mark.event.query():
+        if self._query(mark.event):
             mark.done_ns = _now()
         else:
             mark.not_done_ns = _now()
@@ -225,11 +226,27 @@ class CudaClock:
         event, mark.event = mark.event, None
         if self._last is not None:
             # From marker to marker, not from the first: float milliseconds would lose precision.
-            self._device_ns += int(self._last.elapsed_time(event) * 1e6)
+            self._device_ns += int(self._elapsed(self._last, event) * 1e6)
             self._pool.append(self._last)
         self._last = event
         mark.device_ns = self._device_ns
         self._interval.add(self._device_ns, mark.host_ns, mark.not_done_ns, mark.done_ns or done_ns)
+
+
+def _calls(event: Any) -> Tuple[Any, Any, Any]:
+    """record, query and elapsed_time of an event class: those of its base, which is C.
+
+    The class itself wraps each in Python, which costs as much again.
+    """
+    base: Any = getattr(event, "__bases__", (None,))[0]
+    names = ("record", "query", "elapsed_time")
+    if all(hasattr(base, name) for name in names):
+        return base.record, base.query, base.elapsed_time
+    return (
+        lambda made, stream: made.record(stream),
+        lambda made: made.query(),
+        lambda made, later: made.elapsed_time(later),
+    )
 
 
 def _all_passed(marks: Sequence[Mark]) -> bool:

@@ -31,6 +31,8 @@ class Loaders:
         self._batch_size: "weakref.WeakKeyDictionary[Any, Optional[int]]" = (
             weakref.WeakKeyDictionary()
         )
+        self._last: Any = None
+        self._plain = False
         self._looked_ns = 0
         self.train = False
         """Whether a batch to train on has come."""
@@ -47,9 +49,25 @@ class Loaders:
     def look_at_batch(self, iterator: Any, batch: Any, train: bool) -> Any:
         """After a batch was fetched: its samples and tokens, where it is one to train on."""
         self.train = self.train or train
+        if self._last is None or self._last() is not iterator:
+            self._turn_to(iterator, batch, train)
+        if not train:
+            return None
+        if (
+            self._plain
+            and type(batch) in (list, tuple)
+            and batch
+            and isinstance(batch[0], self._torch.Tensor)
+        ):
+            return batch[0].shape[0], None
+        return batches.count(batch, self._torch, self._batch_size[iterator])
+
+    def _turn_to(self, iterator: Any, batch: Any, train: bool) -> None:
+        """Batches come from another iterator than last time."""
         if iterator not in self._batch_size:
             self._describe(iterator, batch, train)
-        return batches.count(batch, self._torch, self._batch_size[iterator]) if train else None
+        self._last = weakref.ref(iterator)
+        self._plain = batches.is_plain(batch, self._torch, self._batch_size[iterator])
 
     def _describe(self, iterator: Any, batch: Any, train: bool) -> None:
         told = facts.loader(iterator)

@@ -17,6 +17,9 @@ this something is wrong."""
 Clock = Union[HostClock, CudaClock]
 PauseSink = Callable[[str, int, int, int], None]
 
+_MAY_END = ("B1", "O1", "D0")
+"""Markers that a step may be found to end with, and the next one to begin with."""
+
 _now = time.monotonic_ns
 
 
@@ -41,8 +44,8 @@ class StepMeter:
         self._pause = pause
         self._assembler = StepAssembler(self._ended)
         self._in_flight: Deque[Tuple[int, Sequence[Mark]]] = deque()
-        self._full = True
-        self._full_for = (0, 1)
+        self._recorded_for = (-1, 1)
+        self._recorded = (True, True)
         self._evaluates_since: Optional[int] = None
 
     @property
@@ -50,17 +53,19 @@ class StepMeter:
         """The step under way: how many have ended since the first backward."""
         return self._assembler.step
 
-    @property
-    def full(self) -> bool:
-        """Whether the markers of now are measured: those of a recorded step or of its neighbour.
-
-        A step begins with the end of the one before, and which marker that was is known late.
-        """
-        key = (self._assembler.step, self.stride)
-        if key != self._full_for:
-            step, stride = self._full_for = key
-            self._full = is_recorded(step, stride) or is_recorded(step + 1, stride)
-        return self._full
+    def is_full(self, code: str) -> bool:
+        """Whether a marker is measured: one of a recorded step, or at either end of it."""
+        if self.stride == 1:
+            return True
+        assembler = self._assembler
+        key = (assembler.step, self.stride)
+        if key != self._recorded_for:
+            step, stride = self._recorded_for = key
+            self._recorded = (is_recorded(step, stride), is_recorded(step + 1, stride))
+        this, following = self._recorded
+        if assembler.ends_late or (not assembler.end_is_held and code in _MAY_END):
+            return this or following
+        return following if assembler.end_is_held else this
 
     def begin(self, clock: Clock, expect_loader: bool) -> None:
         """The first backward: from now on markers count.
@@ -73,20 +78,25 @@ class StepMeter:
         if expect_loader:
             self._assembler.expect_loader()
 
-    def mark(self, code: str, extra: Any = None) -> None:
+    def mark(self, code: str, extra: Any = None) -> bool:
         """Pass a marker.
+
+        Returns:
+            Whether it is measured.
 
         Raises:
             OverflowError: the device is hundreds of steps behind.
         """
         clock = self.clock
         if clock is None:
-            return
-        mark = clock.stamp(code, extra, self.full)
+            return False
+        full = self.is_full(code)
+        mark = clock.stamp(code, extra, full)
         self.last = (code, mark.host_ns)
         if self._evaluates_since is not None and code in ("D0", "B0"):
             self._evaluation_ends(mark.host_ns)
         self._assembler.add(mark)
+        return full
 
     def evaluate(self, begins: bool) -> None:
         """A batch of evaluation is asked for, or has come.

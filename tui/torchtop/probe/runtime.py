@@ -143,10 +143,9 @@ class Probe:
         meter.settle()
         if self._scalars is not None and not clock.paused:
             self._scalars.poll()
-        if meter.full:
+        if meter.stride == 1 or meter.is_full("B0"):
             clock.refresh_stream()
-        meter.mark("B0")
-        return self._mark_compute_end(root, "BC") if meter.full else ()
+        return self._mark_compute_end(root, "BC") if meter.mark("B0") else ()
 
     def _root(self, tensors: Any) -> Any:
         """The first of the tensors that a backward starts from, where they can be looked at."""
@@ -198,14 +197,19 @@ class Probe:
         Returns:
             None where there is no DDP.
         """
-        models = self._live_models()
-        if not self._buckets_told and models and self._meter.step >= _BUCKETS_AT_STEP:
+        if not self._buckets_told and self._meter.step >= _BUCKETS_AT_STEP:
             self._buckets_told = True
-            for model in models:
+            for model in self._live_models():
                 self._fact("ddp", **{**facts.ddp(model), "buckets": facts.bucket_sizes(model)})
-        if not models:
-            return None
-        return any(getattr(model, "require_forward_param_sync", True) for model in models)
+        synchronised = None
+        for reference in self._models:
+            model = reference()
+            if model is not None:
+                # By its dictionary: a module looks three places up for an attribute.
+                synchronised = model.__dict__.get("require_forward_param_sync", True)
+                if synchronised:
+                    break
+        return synchronised
 
     def _live_models(self) -> List[Any]:
         return [model for model in (ref() for ref in self._models) if model is not None]
@@ -244,8 +248,6 @@ class Probe:
         if self._meter.clock is not None:
             self._meter.clock.paused = on
 
-    # -- what holds training up without being part of it -----------------------------------------
-
     @fail_open
     def collecting(self, begins: bool) -> None:
         """A garbage collection begins or ends; a long one is a pause."""
@@ -265,8 +267,6 @@ class Probe:
         if self._writer is not None:
             self._writer.pauses.append((what, step, start_ns, (end_ns - start_ns) // 1000))
 
-    # -- what the script tells -------------------------------------------------------------------
-
     @fail_open
     def log(self, scalars: Dict[str, Any]) -> None:
         """``torchtop.log``: see there."""
@@ -280,8 +280,6 @@ class Probe:
     def tell(self, told: Dict[str, Any]) -> None:
         """Facts of a built-in workload."""
         self._fact("script", **told)
-
-    # -- inside ----------------------------------------------------------------------------------
 
     def _in_training_thread(self) -> bool:
         return threading.get_ident() == self._thread
@@ -333,6 +331,11 @@ class Probe:
         """From now on measure one in so many steps."""
         self._meter.stride = stride
 
+    def spent_ns(self) -> int:
+        """Host time spent in the probe so far, on the training thread."""
+        clock = self._meter.clock
+        return self._cost_ns - (0 if clock is None else clock.waited_ns)
+
     def beat(self) -> Dict[str, Any]:
         """The fields of a ``beat``; a probe that is out has seen no marker lately."""
         marker, marker_ns = (None, None) if self.disabled else self._meter.last
@@ -357,9 +360,7 @@ class Probe:
 
     def cost(self) -> Dict[str, Any]:
         """Host time spent in the probe since the last call, on the training thread."""
-        clock = self._meter.clock
-        cost = self._cost_ns - (0 if clock is None else clock.waited_ns)
-        at, step = _now(), self._meter.step
+        cost, at, step = self.spent_ns(), _now(), self._meter.step
         last_cost, last_at, last_step = self._cost_from
         self._cost_from = (cost, at, step)
         return {

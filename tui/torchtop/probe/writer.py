@@ -28,7 +28,18 @@ _SLOW_EVERY = 10
 """Memory and cost are written once in so many turns: reading memory statistics takes 80 us."""
 
 _MOST_ROWS_PER_S = 20.0
+_LEAST_ROWS_PER_S = 4.0
+"""A verdict needs 20 steps, and a change should show within some seconds."""
+
+_BUDGET = 0.003
+"""The share of time that the probe may take from the training thread: one a user cannot measure."""
+
+_DOUBLING = 1.7
+"""By how much a stride twice as long cuts the cost: what is done for every step remains."""
+
 _RATE_OVER_S = 5.0
+_ALL_OF_THE_FIRST = 64
+"""So many steps are all recorded: warm-up and the window of a first verdict."""
 
 _PATIENCE_S = 2.0
 """How long the end of the process waits for a disk that does not answer."""
@@ -68,6 +79,9 @@ class Source(Protocol):
     def record_one_in(self, stride: int) -> None:
         """Measure one in so many steps from now on."""
 
+    def spent_ns(self) -> int:
+        """Host time spent so far on the training thread."""
+
 
 class Writer:
     """Queues filled by the training thread, and the thread that empties them into a file.
@@ -98,7 +112,8 @@ class Writer:
         self._said_why = False
         self._stride = 1
         self._turn = 0
-        self._rate_from = (time.monotonic(), 0)
+        self._rate_from = (time.monotonic(), 0, 0)
+        self._seen = 0
         self._thread = threading.Thread(target=self._run, name="torchtop-probe", daemon=True)
         self._thread.start()
 
@@ -187,7 +202,7 @@ class Writer:
 
     def _is_kept(self, row: Row) -> bool:
         """Whether a step is recorded: it is one of those, and it was measured."""
-        return row[PHASE_COLUMNS[0]] is not None and is_recorded(row["step"], self._stride)
+        return PHASE_COLUMNS[0] in row and is_recorded(row["step"], self._stride)
 
     def _write_scalars(self) -> None:
         by_step: Dict[int, Dict[str, float]] = {}
@@ -197,25 +212,45 @@ class Writer:
             self._file.write("scalars", step=step, values=values)
 
     def _choose_stride(self, rows: List[Row]) -> None:
-        since, count = self._rate_from
+        since, count, spent = self._rate_from
         count += len(rows)
+        self._seen += len(rows)
+        self._rate_from = (since, count, spent)
         elapsed = time.monotonic() - since
-        self._rate_from = (since, count)
-        if elapsed >= _RATE_OVER_S:
-            self._stride = next_stride(self._stride, count / elapsed)
-            self._rate_from = (time.monotonic(), 0)
-            self._source.record_one_in(self._stride)
+        first = self._stride == 1 and self._seen == count
+        if self._seen < _ALL_OF_THE_FIRST or (elapsed < _RATE_OVER_S and not first):
+            return
+        spent_now = self._source.spent_ns()
+        share = (spent_now - spent) / 1e9 / elapsed
+        self._stride = next_stride(self._stride, count / elapsed, share)
+        self._rate_from = (time.monotonic(), 0, spent_now)
+        self._source.record_one_in(self._stride)
 
 
-def next_stride(stride: int, steps_per_s: float) -> int:
+def next_stride(stride: int, steps_per_s: float, share: float) -> int:
     """One in how many steps to record: a power of two that seldom changes.
 
-    At most about `_MOST_ROWS_PER_S` are recorded; going back needs a rate that is well below.
+    At most about `_MOST_ROWS_PER_S` are recorded, and fewer where they cost more than `_BUDGET`,
+    but no fewer than `_LEAST_ROWS_PER_S`. Going back needs a rate and a cost well below.
+
+    Args:
+        stride: the one in force.
+        steps_per_s: steps a second.
+        share: the probe's share of the training thread's time at that stride.
     """
-    while steps_per_s / stride > _MOST_ROWS_PER_S:
-        stride *= 2
-    while stride > 1 and steps_per_s / (stride // 2) < 0.7 * _MOST_ROWS_PER_S:
-        stride //= 2
+    before = stride
+    while steps_per_s / stride > _MOST_ROWS_PER_S or (
+        share > _BUDGET and steps_per_s / (2 * stride) >= _LEAST_ROWS_PER_S
+    ):
+        stride, share = stride * 2, share / _DOUBLING
+    if stride > before:
+        return stride
+    while (
+        stride > 1
+        and steps_per_s / (stride // 2) < 0.7 * _MOST_ROWS_PER_S
+        and share * 2 < 0.7 * _BUDGET
+    ):
+        stride, share = stride // 2, share * 2
     return stride
 
 
@@ -223,13 +258,13 @@ def totals(rows: List[Row]) -> Dict[str, Any]:
     """The fields of a ``totals`` record over successive steps."""
     sums: Dict[str, Any] = {}
     for name in _SUMS:
-        values = [row[name] for row in rows if row[name] is not None]
+        values = [row[name] for row in rows if row.get(name) is not None]
         sums[name] = sum(values) if values else None
     return {
         "from_step": rows[0]["step"],
         "to_step": rows[-1]["step"] + 1,
         "steps": len(rows),
-        "phase_steps": sum(row[PHASE_COLUMNS[0]] is not None for row in rows),
+        "phase_steps": sum(PHASE_COLUMNS[0] in row for row in rows),
         **sums,
     }
 
