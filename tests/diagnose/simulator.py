@@ -12,7 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
+
+from torchtop.session.records import PHASES
 
 LATENCY = 6.0
 """From the end of a launch on the host to its start on an idle device."""
@@ -20,6 +22,18 @@ MARKER = 3.0
 """Host cost of a marker."""
 NEXT = 80.0
 """Host cost of fetching a batch that is ready."""
+ENDS = {
+    "O0": "pre_optimizer",
+    "O1": "optimizer",
+    "D0": "other",
+    "D1": "data",
+    "B0": "forward",
+    "BC": "backward",
+    "nBC": "backward",
+    "B1": "exposed_comm",
+    "nB1": "exposed_comm",
+}
+"""Marker to the phase that ends with it, in the loops that are modelled here."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +46,24 @@ class Loader:
     jitter: float = 0.01
     offset_us: float = 0.0
     """When its workers start."""
+    next_us: float = NEXT
+    """Host cost of fetching a batch that is ready: unpickling and collating, where not in a
+    worker."""
+    slow_every: int = 0
+    """One batch in so many..."""
+    slow_us: float = 0.0
+    """...takes this much longer, and those behind it wait for it."""
+    cpu_part: float = 1.0
+    """Part of a batch's time in which a worker computes; else it waits for storage."""
+
+
+class Pause(NamedTuple):
+    """Something that is not training and holds the training thread up."""
+
+    what: str
+    """gc, save or eval; empty where nobody knows."""
+    us: float
+    place: str = "other"
 
 
 @dataclass(frozen=True)
@@ -49,6 +81,14 @@ class Rank:
     loader: Loader = Loader()
     extra_us: Callable[[int], dict[str, float]] = lambda step: {}
     """Device time added in forward or backward, or host time elsewhere, by step."""
+    pause: Callable[[int], Pause | None] = lambda step: None
+    """A pause of some steps."""
+    copy_us: float = 0.0
+    """Device time of copying a batch to the device."""
+    pageable: bool = False
+    """Whether the host waits for that copy, as it does for memory that is not pinned."""
+    start_us: float = 0.0
+    """When it starts."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +103,20 @@ class Job:
     optimizer_kernels: int = 10
     buckets: int = 6
     bucket_us: float = 300.0
-    item_sync: bool = False
-    """loss.item() at the end of each step."""
+    micro_batches: int = 1
+    """Batches a step; all but the last under no_sync()."""
+    sync: tuple[str, ...] = ()
+    """Where the host waits for its device in each step: other, pre_optimizer or forward."""
     queue: int = 1000
     """Launches that fit into the launch queue."""
     host_jitter: float = 0.0
     """Relative noise of a host's launch time, by step."""
     broadcast: bool = False
     """DDP broadcasts rank 0's buffers at the start of forward."""
-    host_columns: bool = False
-    """Whether the probe tells the host time of each phase."""
+    reentrant: bool = False
+    """The gradients are waited for inside of backward, as with reentrant checkpointing."""
+    skipped: Callable[[int], bool] = lambda step: False
+    """Steps of which a GradScaler skips the optimizer."""
     compiling: dict[int, float] = field(default_factory=dict)
     """Extra host time in the forward of some steps."""
     seed: int = 0
@@ -96,16 +140,21 @@ class _Batches:
         self._free = [loader.offset_us] * max(1, loader.workers)
         self._ready: deque[float] = deque()
         self._issued = 0
+        self.worked_us = 0.0
         if loader.workers:
             for _ in range(loader.workers * loader.prefetch):
                 self._issue(loader.offset_us)
 
     def _cost(self) -> float:
-        return self._loader.batch_us * max(0.1, 1 + self._rnd.gauss(0, self._loader.jitter))
+        cost = self._loader.batch_us * max(0.1, 1 + self._rnd.gauss(0, self._loader.jitter))
+        if self._loader.slow_every and self._issued % self._loader.slow_every == 0:
+            cost += self._loader.slow_us
+        self._issued += 1
+        self.worked_us += cost
+        return cost
 
     def _issue(self, now: float) -> None:
         worker = self._issued % self._loader.workers
-        self._issued += 1
         self._free[worker] = max(self._free[worker], now) + self._cost()
         self._ready.append(self._free[worker])
 
@@ -115,7 +164,7 @@ class _Batches:
             return now + self._cost()
         now = max(now, self._ready.popleft())
         self._issue(now)
-        return now + NEXT
+        return now + self._loader.next_us
 
     def depth(self, now: float) -> int | None:
         """How many batches wait."""
@@ -123,19 +172,30 @@ class _Batches:
 
 
 class _Machine:
-    """One rank: its host's time, its device's time, and the markers of the step under way."""
+    """One rank: its host's time, its device's time, and the segments of the step under way."""
 
     def __init__(self, job: Job, rank: Rank, rnd: random.Random) -> None:
-        self.job, self.rank = job, rank
-        self.host = self.device = self.comm = 0.0
+        self.job, self.rank, self.rnd = job, rank, rnd
+        self.host = self.device = rank.start_us
+        self.busy = self.comm = 0.0
         self.batches = _Batches(rank.loader, rnd)
         self.flight: deque[float] = deque(maxlen=job.queue)
-        self.marks: dict[str, tuple[float, float]] = {}
+        self.at = (0.0, 0.0)
+        self.began = 0.0
+        self.arrived = 0.0
         self.slower = 1.0
-        self.rnd = rnd
         self.ready: int | None = 0
+        self.pauses: list[tuple[int, float, Pause]] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.gpu_us = dict.fromkeys(PHASES, 0.0)
+        self.host_us = dict.fromkeys(PHASES, 0.0)
+        self.lag_us: dict[str, float | None] = dict.fromkeys(PHASES)
 
     def launch(self, device_us: float) -> None:
+        self.busy += device_us
         if not self.job.cuda:
             self.host += max(device_us, self.rank.launch_us)
             self.device = self.host
@@ -147,15 +207,29 @@ class _Machine:
         self.flight.append(self.device)
 
     def mark(self, name: str) -> None:
+        """Pass a marker, with which a phase ends."""
         self.host += MARKER
         latency = LATENCY if self.job.cuda else 0.0
         self.device = max(self.device, self.host + latency)
         if not self.job.cuda:
             self.device = self.host
-        self.marks[name] = (self.host, self.device)
+        phase = ENDS[name]
+        self.host_us[phase] += self.host - self.at[0]
+        self.gpu_us[phase] += self.device - self.at[1]
+        self.lag_us[phase] = self.device - self.host
+        self.at = (self.host, self.device)
 
     def stall(self, place: str, extra: dict[str, float]) -> None:
         self.host += self.rank.sleep_us.get(place, 0.0) + extra.get(place, 0.0)
+        if place in self.job.sync and self.job.cuda:
+            self.host = max(self.host, self.device)
+
+    def rest(self, place: str, step: int) -> None:
+        """A pause, if there is one here."""
+        pause = self.rank.pause(step)
+        if pause is not None and pause.place == place:
+            self.pauses.append((step, self.host, pause))
+            self.host += pause.us
 
     def after_sync(self, step: int) -> None:
         """From the last synchronisation to the next batch."""
@@ -163,19 +237,20 @@ class _Machine:
         self.stall("pre_optimizer", extra)
         self.mark("O0")
         self.stall("optimizer", extra)
-        for _ in range(self.job.optimizer_kernels):
-            self.launch(self.rank.optimizer_us)
+        if not self.job.skipped(step):
+            for _ in range(self.job.optimizer_kernels):
+                self.launch(self.rank.optimizer_us)
         self.mark("O1")
-        if self.job.item_sync:
-            self.host = max(self.host, self.device)
         self.stall("other", extra)
+        self.rest("other", step)
 
-    def compute(self, step: int, root: _Machine | None) -> list[float]:
-        """The batch, forward and backward.
+    def compute(self, step: int, root: _Machine | None, last: bool) -> list[float]:
+        """The batch, forward and backward, up to the end of its compute.
 
         Args:
             step: the step's number.
             root: the rank whose buffers arrive before forward.
+            last: whether gradients are synchronised after it.
 
         Returns:
             When the device has each bucket ready.
@@ -186,33 +261,56 @@ class _Machine:
         self.ready = self.batches.depth(self.host)
         self.host = self.batches.fetch(self.host)
         self.mark("D1")
+        self.arrived = self.device
         if root is not None:
-            self.device = max(self.device, root.marks["D1"][1])
+            self.device = max(self.device, root.arrived)
             self.host = self.host if job.cuda else self.device
-        self.stall("forward", {})
-        self.host += job.compiling.get(step, 0.0)
+        self.copy()
+        self.rest("forward", step)
+        self.host += rank.sleep_us.get("forward", 0.0) + job.compiling.get(step, 0.0)
         for _ in range(job.forward_kernels):
             self.launch(rank.forward_us)
         if extra.get("forward"):
             self.launch(extra["forward"])
+        if "forward" in job.sync and job.cuda:
+            self.host = max(self.host, self.device)
         self.mark("B0")
         ready = []
         for bucket in range(job.buckets):
             if bucket == job.buckets // 2:
-                self.stall("backward", {})
+                self.host += rank.sleep_us.get("backward", 0.0)
                 if extra.get("backward"):
                     self.launch(extra["backward"])
             for _ in range(job.backward_kernels // job.buckets):
                 self.launch(rank.backward_us)
             ready.append(self.device)
-        self.mark("BC")
+        if not last:
+            self.mark("BC")
+            self.mark("B1")
         return ready
+
+    def copy(self) -> None:
+        """Copy the batch to the device."""
+        if not self.rank.copy_us:
+            return
+        if self.rank.pageable:
+            self.host = max(self.host, self.device) + self.rank.copy_us
+            self.device = self.host
+        else:
+            self.device = max(self.device, self.host + LATENCY) + self.rank.copy_us
 
     def leave(self, exit_us: float) -> None:
         """The compute stream goes on after the last bucket."""
+        self.mark("nBC" if self.job.reentrant else "BC")
+        self.busy += max(0.0, exit_us - self.device)  # a kernel that waits for others spins
         self.device = max(self.device, exit_us)
         if not self.job.cuda:
             self.host = max(self.host, exit_us)
+        if self.job.reentrant:
+            self.mark("nB1")
+            for _ in range(self.job.backward_kernels // 4):
+                self.launch(self.rank.backward_us)
+            self.mark("BC")
         self.mark("B1")
 
 
@@ -222,6 +320,10 @@ class Run:
 
     job: Job
     rows: list[list[dict[str, Any]]]
+    pauses: list[list[tuple[int, float, Pause]]]
+    """Per rank: the step, when on its host, and what."""
+    worker_percent: list[float]
+    """Per rank: CPU of each loader worker; 100 is one core."""
 
     def step_us(self, first: int = 20) -> float:
         """The true mean step time from a step on."""
@@ -238,19 +340,28 @@ def simulate(job: Job) -> Run:
     rnd = random.Random(job.seed)
     machines = [_Machine(job, rank, rnd) for rank in job.ranks]
     rows: list[list[dict[str, Any]]] = [[] for _ in machines]
-    before: list[dict[str, tuple[float, float]]] = [{} for _ in machines]
     for step in range(job.steps):
         ready = []
         for rank, machine in enumerate(machines):
+            began = machine.at[0]
             if step:
                 machine.after_sync(step)
-            ready.append(machine.compute(step, machines[0] if job.broadcast and rank else None))
+            root = machines[0] if job.broadcast and rank else None
+            for _ in range(job.micro_batches - 1):
+                machine.compute(step, root, last=False)
+            ready.append(machine.compute(step, root, last=True))
+            machine.began = began if step else 0.0
         exit_us = _reduce(job, machines, ready)
         for rank, machine in enumerate(machines):
             machine.leave(exit_us)
-            rows[rank].append(_row(step, machine, before[rank].get("B1", (0.0, 0.0))))
-            before[rank] = dict(machine.marks)
-    return Run(job, rows)
+            rows[rank].append(_row(step, machine))
+            machine.begin()
+    spans = [(machine.host - machine.rank.start_us) for machine in machines]
+    percents = [
+        100 * m.rank.loader.cpu_part * m.batches.worked_us / span / max(1, m.rank.loader.workers)
+        for m, span in zip(machines, spans, strict=True)
+    ]
+    return Run(job, rows, [machine.pauses for machine in machines], percents)
 
 
 def _reduce(job: Job, machines: list[_Machine], ready: list[list[float]]) -> float:
@@ -265,48 +376,22 @@ def _reduce(job: Job, machines: list[_Machine], ready: list[list[float]]) -> flo
     return end
 
 
-def _row(step: int, machine: _Machine, start: tuple[float, float]) -> dict[str, Any]:
-    marks = machine.marks
-
-    def device(a: str, b: str) -> float:
-        return marks[b][1] - marks[a][1]
-
-    first = step == 0
-    spans = {
-        "pre_optimizer": 0.0 if first else marks["O0"][1] - start[1],
-        "optimizer": 0.0 if first else device("O0", "O1"),
-        "other": marks["D0"][1] if first else device("O1", "D0"),
-        "data": device("D0", "D1"),
-        "forward": device("D1", "B0"),
-        "backward": device("B0", "BC"),
-        "exposed_comm": device("BC", "B1"),
-    }
+def _row(step: int, machine: _Machine) -> dict[str, Any]:
     cuda = machine.job.cuda
-    row: dict[str, Any] = {phase + "_us": round(value) for phase, value in spans.items()}
-    if machine.job.host_columns and not first:
-        row |= _host_columns(marks, start[0])
+    row: dict[str, Any] = {}
+    for phase in PHASES:
+        lag = machine.lag_us[phase]
+        row[phase + "_us"] = round(machine.gpu_us[phase])
+        row[phase + "_host_us"] = round(machine.host_us[phase])
+        row[f"lag_{phase}_us"] = None if lag is None else round(lag) if cuda else 0
     return row | {
         "step": step,
-        "end_ns": round(marks["B1"][0] * 1000),
-        "device_us": marks["B1"][1],
-        "host_us": round(marks["B1"][0] - start[0]),
-        "data_host_us": round(marks["D1"][0] - marks["D0"][0]),
-        "lag_forward_us": round(marks["B0"][1] - marks["B0"][0]) if cuda else 0,
-        "lag_backward_us": round(marks["BC"][1] - marks["BC"][0]) if cuda else 0,
+        "end_ns": round(machine.host * 1000),
+        "device_us": machine.device,
+        "busy_us": machine.busy,
+        "host_us": round(machine.host - machine.began),
         "lag_width_us": 20 if cuda else 0,
-        "samples": 64,
+        "samples": 64 * machine.job.micro_batches,
         "tokens": None,
         "ready": machine.ready,
     }
-
-
-def _host_columns(marks: dict[str, tuple[float, float]], start: float) -> dict[str, int]:
-    at = {name: mark[0] for name, mark in marks.items()} | {"start": start}
-    spans = {
-        "pre_optimizer": ("start", "O0"),
-        "optimizer": ("O0", "O1"),
-        "other": ("O1", "D0"),
-        "forward": ("D1", "B0"),
-        "backward": ("B0", "BC"),
-    }
-    return {phase + "_host_us": round(at[b] - at[a]) for phase, (a, b) in spans.items()}

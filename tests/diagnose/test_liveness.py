@@ -27,7 +27,8 @@ def again(stream: Stream, attempt: int, later_ns: int) -> Iterator[Any]:
     """The records as a later attempt of the same ranks."""
     for source, record in stream:
         rank = int(source.split("/")[1].split("-")[0])
-        moved = record | {"mono_ns": record["mono_ns"] + later_ns}
+        times = ("mono_ns", "marker_ns")
+        moved = record | {name: record[name] + later_ns for name in times if name in record}
         if record["kind"] == "header":
             moved["attempt"] = attempt
         yield source_of(rank, attempt), moved
@@ -93,9 +94,11 @@ def test_a_run_that_stands_still_is_told_and_a_run_that_ended_is_not(stream: Str
     ended: Played = play(stream)
     after = ended.analyser.analyse(end_ns + 60 * 10**9)
 
-    assert alive.verdict["kind"] == "UNDECIDED"
+    assert (alive.verdict["kind"], alive.verdict["severity"]) == ("HUNG", "critical")
     assert "No rank has moved for 5" in alive.verdict["headline"]
-    assert any("rank 0 was last seen in exposed comm" in e for e in alive.verdict["evidence"])
+    seen = "rank 0 was last seen waiting for gradient communication"
+    assert any(seen in sentence for sentence in alive.verdict["evidence"])
+    assert "py-spy dump --pid 10" in alive.verdict["advice"][0]
     assert after["verdict"]["kind"] == "COMPUTE-BOUND"
 
 

@@ -62,6 +62,7 @@ def test_a_minute_has_every_field_of_the_schema(run: Any) -> None:
         "ranks",
         "gpus",
         "verdicts",
+        "findings",
         "scalars",
     }
     assert set(minute["phases_us"]) == set(PHASES)

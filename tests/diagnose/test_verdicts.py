@@ -51,7 +51,7 @@ def rotating() -> Job:
 
 GROUP = (Rank(),) * 4 + (Rank(backward_us=300),) * 2
 HOST = LAUNCH_BOUND.with_rank(1, launch_us=123.6)
-BOTH_SLEEP = replace(HOST.with_all(sleep_us={"pre_optimizer": 20_000.0}), host_columns=True)
+BOTH_SLEEP = replace(HOST.with_all(sleep_us={"pre_optimizer": 20_000.0}))
 
 HEALTHY: Told = ("COMPUTE-BOUND", None, None)
 DATA: Told = ("DATA", None, "data")
@@ -60,7 +60,7 @@ RUNS: dict[str, tuple[Job, Told]] = {
     "gpu-bound, 8 ranks": (replace(GPU_BOUND, ranks=(Rank(),) * 8, host_jitter=0.1), HEALTHY),
     "gpu-bound, one gpu": (replace(GPU_BOUND, ranks=(Rank(),)), HEALTHY),
     "gpu-bound, batch norm": (replace(GPU_BOUND, broadcast=True), HEALTHY),
-    "gpu-bound, loss.item()": (replace(GPU_BOUND, item_sync=True), HEALTHY),
+    "gpu-bound, loss.item()": (replace(GPU_BOUND, sync=("other",)), HEALTHY),
     "loader hidden": (
         replace(GPU_BOUND, queue=100_000).with_all(loader=Loader(batch_us=120_000)),
         HEALTHY,

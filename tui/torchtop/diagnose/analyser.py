@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from pathlib import PurePosixPath
 from typing import Any
 
-from . import report
+from . import pauses, report, words
 from .align import Aligner
 from .candidates import Candidate
 from .context import gather
 from .devices import NodeState
 from .frontier import FrontierStep
-from .hysteresis import Held
 from .liveness import marker_age_s, nothing_to_judge
+from .pauses import NO_PAUSES
 from .ranks import RankState
 from .rollup import Rollup
 from .rows import integer, parse_steps
 from .select import is_startup, select, usual_work_us
+from .standing import Standing, stood
 from .thresholds import DEFAULT, Thresholds
-from .verdicts import Verdict, judge, undecided
+from .verdict import Verdict, undecided
+from .verdicts import Judged, judge
 from .window import Window, summarise
 
 _STEPS = 4096
@@ -52,7 +55,9 @@ class Analyser:
         self._unrolled: list[FrontierStep] = []
         self._fresh: deque[int] = deque(maxlen=_DRAWN)
         self._rollup = Rollup()
-        self._held: Held | None = None
+        self._standing = Standing()
+        self._pauses = NO_PAUSES
+        self._ready_ns: int | None = None
         self._loader_period_us: dict[int, float] = {}
         self._analysed_ns: int | None = None
         self._first_ns: int | None = None
@@ -105,7 +110,9 @@ class Analyser:
         elif kind == "probe":
             state.take_probe(record)
         elif kind == "memory":
-            state.memory = record
+            state.memory.append(record)
+        elif kind == "pause":
+            state.take_pause(record)
         elif kind == "scalars":
             values = state.take_scalars(record)
             if rank == min(self._ranks):
@@ -136,7 +143,9 @@ class Analyser:
         self._roll_up()
         self._rollup.restart()
         self._steps.clear()
-        self._held = None
+        self._standing = Standing()
+        self._pauses = NO_PAUSES
+        self._ready_ns = None
         self._loader_period_us.clear()
 
     def _take_steps(self, state: RankState, record: dict[str, Any]) -> None:
@@ -158,16 +167,24 @@ class Analyser:
         Args:
             now_ns: CLOCK_MONOTONIC of the host of rank 0.
         """
-        steps, pauses, ready = select(list(self._steps), self._limits)
-        window = summarise(steps, self._cuda, self._limits, pauses) if steps else None
-        verdict, ranked = self._judge(now_ns, window, steps, ready)
-        last = self._last_step()
-        held = self._hold(now_ns, verdict, window, last)
+        kept = list(self._steps)
+        told = {rank: state.pauses for rank, state in self._ranks.items()}
+        self._pauses = pauses.find(kept, told, self._limits)
+        steps, rare, recurring, ready = select(kept, self._limits, self._pauses.steps)
+        window = summarise(steps, self._cuda, self._limits, rare, recurring) if steps else None
+        judged = self._judge(now_ns, window, steps, ready)
+        verdict, last = judged.verdict, self._last_step()
+        first_step = window.from_step if window is not None else last
+        held = self._standing.hold(now_ns, verdict, first_step)
+        self._standing.keep(now_ns, judged.findings, first_step)
         between = 0.0  # warming up is no verdict: one that stands for no time at all
         if self._analysed_ns is not None and ready:
             between = (now_ns - self._analysed_ns) / 1e9
         self._analysed_ns = now_ns
         self._rollup.add_verdict(verdict, (held.from_step, last), between)
+        for finding in judged.findings:
+            began = self._standing.findings[finding.kind, finding.rank]
+            self._rollup.add_finding(finding, (began.from_step, last), between)
         fresh = [report.millis(us) for us in self._fresh]
         self._fresh.clear()
         means = {m.rank: m for m in window.ranks} if window else {}
@@ -184,13 +201,12 @@ class Analyser:
                 report.rank_fields(state, means.get(rank), marker_age_s(self._ranks, state, now_ns))
                 for rank, state in sorted(self._ranks.items())
             ],
-            "verdict": verdict.fields()
-            | {
-                "from_step": held.from_step,
-                "to_step": last,
-                "since_s": round((now_ns - held.since_ns) / 1e9, 3),
-            },
-            "candidates": [_candidate_fields(candidate) for candidate in ranked],
+            "verdict": stood(verdict, held, now_ns, last),
+            "findings": [
+                stood(found, self._standing.findings[found.kind, found.rank], now_ns, last)
+                for found in judged.findings
+            ],
+            "candidates": [_candidate_fields(candidate) for candidate in judged.ranked],
             "recent_step_ms": fresh,
             "scalars": report.scalars(self._ranks),
             "progress": report.progress(
@@ -211,37 +227,46 @@ class Analyser:
     # ---------------------------------------------------------------------------------- verdict
     def _judge(
         self, now_ns: int, window: Window | None, steps: list[FrontierStep], ready: bool
-    ) -> tuple[Verdict, tuple[Candidate, ...]]:
+    ) -> Judged:
         nothing = nothing_to_judge(
-            self._ranks, self._world_size, window, steps, now_ns=now_ns, limits=self._limits
+            self._ranks,
+            self._nodes,
+            self._world_size,
+            window,
+            steps,
+            now_ns=now_ns,
+            limits=self._limits,
         )
         if nothing is not None:
-            return nothing, ()
+            return Judged(nothing, ())
         if window is None or not ready:
-            return self._warming_up(window), ()
+            return Judged(self._warming_up(window), ())
         self._learn_loader_periods(window)
-        facts = gather(self._ranks, self._nodes, steps, self._loader_period_us)
-        return judge(window, facts, self._held, self._limits)
-
-    def _warming_up(self, window: Window | None) -> Verdict:
-        limits = self._limits
-        steps, seconds = 0, 0.0
-        if window is not None and window.from_step >= limits.warmup_steps:
-            steps, seconds = min(window.recorded, limits.window_steps), window.seconds
-        return undecided(
-            f"Warming up: {steps} of {limits.window_steps} steps, "
-            f"{min(seconds, limits.window_s):.0f} of {limits.window_s:.0f} s",
-            f"the first {limits.warmup_steps} steps are left out",
+        self._ready_ns = now_ns if self._ready_ns is None else self._ready_ns
+        facts = gather(
+            self._ranks, self._nodes, steps, self._loader_period_us, self._ready_ns, self._limits
+        )
+        standing = self._standing
+        return judge(
+            window, facts, standing.held, self._limits, self._pauses, standing.findings.keys()
         )
 
-    def _hold(self, now_ns: int, verdict: Verdict, window: Window | None, last: int | None) -> Held:
-        held = self._held
-        if held is not None and held.is_same(verdict.kind, verdict.rank):
-            since, start = held.since_ns, held.from_step
-        else:
-            since, start = now_ns, window.from_step if window is not None else last
-        self._held = Held(verdict.kind, verdict.rank, verdict.phase, verdict.severity, since, start)
-        return self._held
+    def _warming_up(self, window: Window | None) -> Verdict:
+        """What is missing until the first verdict."""
+        limits = self._limits
+        after = f"the first {limits.warmup_steps} steps are left out"
+        if window is None or window.from_step < limits.warmup_steps:
+            done = 0 if window is None else window.to_step
+            left = max(1, limits.warmup_steps - done)
+            return undecided(f"Warming up: {_steps(left)} to go until measuring begins", after)
+        steps = max(0, limits.window_steps - window.recorded)
+        seconds = max(0, math.ceil(limits.window_s - window.seconds))
+        missing = [_steps(steps)] if steps else []
+        missing += [f"{seconds} s"] if seconds or not steps else []
+        return undecided(
+            f"Measuring: {words.a_list(missing)} more until the first verdict",
+            f"it needs {limits.window_steps} steps and {limits.window_s:.0f} s; {after}",
+        )
 
     def _learn_loader_periods(self, window: Window) -> None:
         """Remember at which step time each rank's loader could not keep up."""
@@ -275,6 +300,10 @@ class Analyser:
             if total is not None:
                 return total
         return None
+
+
+def _steps(count: int) -> str:
+    return "one step" if count == 1 else f"{count} steps"
 
 
 def _started_ns(header: dict[str, Any]) -> int:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from .copies import Copies, copies
 from .facts import Facts
 from .hysteresis import Held
+from .loading import cause as loading_cause
+from .pauses import NO_PAUSES, Pauses
 from .thresholds import Thresholds
+from .updates import slow_updates
 from .window import Window
 
 
@@ -23,6 +27,8 @@ class Candidate:
     """The share that would go away with the cause, at the most; None where not known."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """The share by phase, where it has several."""
+    cause: str | None = None
+    """What is behind it, where that is known: a word of the module that finds it."""
 
     @property
     def gain_bound(self) -> float | None:
@@ -31,22 +37,77 @@ class Candidate:
 
 
 def candidates(
-    window: Window, facts: Facts, held: Held | None, limits: Thresholds
+    window: Window,
+    facts: Facts,
+    held: Held | None,
+    limits: Thresholds,
+    pauses: Pauses = NO_PAUSES,
 ) -> tuple[Candidate, ...]:
     """All candidates with a share above zero, largest first."""
     if not window.step_us:
         return ()
     straggler = _straggler(window, facts, held, limits)
-    late_data = straggler.parts.get("data", 0.0)
-    data = max(0.0, window.share("data") - late_data)
-    found = [Candidate("DATA", data, None, "data", data)]
+    found = [_data(window, facts, straggler, limits), _periodic(pauses)]
     if len(window.ranks) > 1:
-        comm = window.share("exposed_comm")
-        found += [Candidate("COMM", comm, None, "exposed_comm", comm), straggler]
-    launch = _launch(window, facts, found, held, limits)
-    if launch is not None:
-        found.append(launch)
-    return tuple(sorted((c for c in found if c.share > 0), key=lambda c: -c.share))
+        found += [_comm(window, limits), straggler]
+    copied = copies(window, facts, limits) if window.cuda else None
+    waits = _host_waits(window, copied)
+    found += [_copies(window, copied, straggler), _optimizer(window, facts, straggler, limits)]
+    if window.cuda:
+        found += _starving(window, facts, [c for c in found if c], waits, held, limits)
+    known = [candidate for candidate in found if candidate is not None and candidate.share > 0]
+    return tuple(sorted(known, key=lambda candidate: -candidate.share))
+
+
+def _data(
+    window: Window, facts: Facts, straggler: Candidate, limits: Thresholds
+) -> Candidate | None:
+    share = window.share("data") - straggler.parts.get("data", 0.0)
+    if share <= 0:
+        return None
+    worst = max(window.ranks, key=lambda rank: rank.phases_us["data"]).rank
+    why = loading_cause(worst, window, facts, limits)
+    return Candidate("DATA", share, None, "data", share, cause=why)
+
+
+def _periodic(pauses: Pauses) -> Candidate | None:
+    if not pauses.recurring:
+        return None
+    first, share = pauses.recurring[0], pauses.share
+    return Candidate("PERIODIC", share, first.rank, first.phase, share, cause=first.what or None)
+
+
+def _comm(window: Window, limits: Thresholds) -> Candidate:
+    """Exposed communication. Without any, the backward that it overlaps with is faster, too."""
+    share = window.share("exposed_comm")
+    removable = share + limits.comm_slows * min(share, window.share("backward"))
+    return Candidate("COMM", share, None, "exposed_comm", removable)
+
+
+def _copies(window: Window, copied: Copies | None, straggler: Candidate) -> Candidate | None:
+    """Copies to the device, as far as they are part of everybody's forward."""
+    if copied is None:
+        return None
+    room = window.share("forward") - straggler.parts.get("forward", 0.0)
+    share = min(copied.us / window.step_us, max(0.0, room))
+    why = "large" if copied.pinned else "unpinned"
+    return Candidate("H2D", share, None, "forward", share, cause=why)
+
+
+def _optimizer(
+    window: Window, facts: Facts, straggler: Candidate, limits: Thresholds
+) -> Candidate | None:
+    """An optimizer that takes longer than it has to."""
+    share = window.share("optimizer") - straggler.parts.get("optimizer", 0.0)
+    if share < limits.optimizer_share:
+        return None
+    updates = slow_updates(window, facts, limits)
+    if updates is None:
+        return None
+    removable = share - updates.least_us / window.step_us
+    if removable < limits.optimizer_share:
+        return None
+    return Candidate("OPTIMIZER", share, None, "optimizer", removable, cause=updates.cause)
 
 
 def _straggler(window: Window, facts: Facts, held: Held | None, limits: Thresholds) -> Candidate:
@@ -104,16 +165,64 @@ def _late_data_us(window: Window, facts: Facts, limits: Thresholds) -> float:
     return late if leader.data_host_us is None else min(late, max(0.0, leader.data_host_us - host))
 
 
-def _launch(
+def _host_waits(window: Window, copied: Copies | None) -> dict[str, float]:
+    """By phase, the share of the step in which the critical host waits for its device."""
+    waits = {phase: us / window.step_us for phase, us in window.blocked_us.items() if us}
+    if copied is not None and not copied.pinned:
+        waits.pop("forward", None)  # it is the copy that it waits for
+    return waits
+
+
+def _starving(
     window: Window,
     facts: Facts,
     found: Sequence[Candidate],
+    waits: Mapping[str, float],
+    held: Held | None,
+    limits: Thresholds,
+) -> list[Candidate | None]:
+    """Devices that starve: after their host has waited for them (SYNC), or all along (LAUNCH)."""
+    # A spinning NCCL kernel is no idle time; a late batch or a stalled host is.
+    told = sum(c.share for c in found if c.kind not in ("COMM", "PERIODIC"))
+    idle = _idle_share(window, facts)
+    rest = None if idle is None else max(0.0, idle - told)
+    sync = _sync(window, waits, rest)
+    taken = sync.share if sync is not None else 0.0
+    return [sync, _launch(window, found, rest, taken, held, limits)]
+
+
+def _sync(window: Window, waits: Mapping[str, float], idle: float | None) -> Candidate | None:
+    """What the device loses after its host has waited for it.
+
+    At most the time that the host waited, because without it the host is the limit; and at most
+    the time that the device can have been idle in what follows, by its lag and its utilization.
+    """
+    if not waits:
+        return None
+    most = sum(window.idle_us.values()) / window.step_us
+    share = min(sum(waits.values()), most, 1.0 if idle is None else idle)
+    phase = max(waits, key=lambda name: waits[name])
+    return Candidate("SYNC", share, None, phase, share, waits)
+
+
+def _launch(
+    window: Window,
+    found: Sequence[Candidate],
+    idle: float | None,
+    taken: float,
     held: Held | None,
     limits: Thresholds,
 ) -> Candidate | None:
-    """The launch-bound candidate: where the devices wait for their hosts to issue kernels."""
-    if not window.cuda:
-        return None
+    """The launch-bound candidate: where the devices wait for their hosts to issue kernels.
+
+    Args:
+        window: the window.
+        found: the other candidates, but for SYNC.
+        idle: the share in which the critical device does nothing that they explain.
+        taken: what SYNC has of it.
+        held: the verdict that stands.
+        limits: thresholds.
+    """
     parts = {name: us / window.step_us for name, us in window.excess.parts.launch_us.items()}
     behind = sum(parts.values())
     stands = held is not None and held.kind == "LAUNCH"
@@ -121,15 +230,12 @@ def _launch(
     share: float = behind
     removable: float | None = behind
     if (window.starved_part or 0.0) >= needed:
-        idle = _idle_share(window, facts)
         compute = window.share("forward") + window.share("backward")
         if idle is not None:
-            # A spinning NCCL kernel is no idle time; a late batch or a stalled host is.
-            told = sum(c.share for c in found if c.kind != "COMM")
-            share = max(behind, min(idle - told, compute + window.share("optimizer")))
+            share = max(behind, min(idle, compute + window.share("optimizer")) - taken)
             removable = share
         elif compute >= limits.launch_compute and all(
-            part < limits.warn for part in (behind, *(c.share for c in found))
+            part < limits.warn for part in (behind, taken, *(c.share for c in found))
         ):
             share, removable = compute, None
     if share <= 0:
@@ -146,12 +252,12 @@ def _launch(
 def _idle_share(window: Window, facts: Facts) -> float | None:
     """Part of the time in which the critical rank's GPU executed nothing, from its utilization.
 
-    A spinning NCCL kernel counts as utilization, so this is the least that can be.
+    A spinning NCCL kernel counts as utilization, so this is the least that can be. Steps that are
+    left out of the window count as idle, and are taken out.
     """
-    rank = window.excess.rank
-    if rank is None:
-        utils = [r.util_percent for r in facts.ranks if r.util_percent is not None]
-        util = min(utils, default=None)
-    else:
-        util = facts.of(rank).util_percent
-    return None if util is None else max(0.0, 1 - util / 100)
+    known = facts.least_busy(window.excess.rank)
+    if known is None or known.util_percent is None:
+        return None
+    span_us = max(window.seconds * 1e6, 1.0)
+    left = min(0.9, window.left_us / span_us)
+    return max(0.0, (1 - known.util_percent / 100 - left) / (1 - left))

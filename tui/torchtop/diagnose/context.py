@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any
 
-from .devices import NodeState, gpu_mean, gpu_value, host_mean
-from .facts import Facts, HostFacts, RankFacts
+from .devices import NodeState, gpu_mean, gpu_parts, gpu_value, host_mean
+from .facts import Facts, GpuFacts, HostFacts, RankFacts
 from .frontier import FrontierStep
 from .ranks import RankState
 from .rows import integer, number
+from .thresholds import Thresholds
+
+_MEANS = (
+    "util_percent",
+    "sm_active",
+    "tensor_active",
+    "dram_active",
+    "sm_clock_mhz",
+    "power_w",
+    "temperature_c",
+    "pcie_rx_bytes_per_s",
+)
 
 
 def gather(
@@ -18,6 +29,8 @@ def gather(
     nodes: Mapping[str, NodeState],
     steps: Sequence[FrontierStep],
     loader_period_us: Mapping[int, float],
+    ready_ns: int,
+    limits: Thresholds,
 ) -> Facts:
     """The facts of the time that a window's steps span.
 
@@ -26,12 +39,15 @@ def gather(
         nodes: by the name of their directory.
         steps: the window's steps, at least one.
         loader_period_us: see `Facts`.
+        ready_ns: when the warm-up had ended, on the clock of the lowest rank's host.
+        limits: thresholds.
     """
     by_host = {node.host: node for node in nodes.values()}
     spans = {rank: _span(rank, steps) for rank in ranks}
     first = ranks[min(ranks)]
     known = {
-        rank: _rank(state, by_host.get(state.host), spans[rank]) for rank, state in ranks.items()
+        rank: _rank(state, by_host.get(state.host), spans[rank], ready_ns, limits)
+        for rank, state in ranks.items()
     }
     hosts: dict[str, list[int]] = {}
     for rank, state in ranks.items():
@@ -45,6 +61,7 @@ def gather(
         ddp=first.facts.get("ddp", {}),
         optimizer=first.facts.get("optimizer", {}),
         script=first.facts.get("script", {}),
+        backend=first.backend,
         loader_period_us=dict(loader_period_us),
     )
 
@@ -55,7 +72,13 @@ def _span(rank: int, steps: Sequence[FrontierStep]) -> tuple[int, int]:
     return first.end_ns - 1000 * (first.host_us or 0), steps[-1].rows[rank].end_ns
 
 
-def _rank(state: RankState, node: NodeState | None, span: tuple[int, int]) -> RankFacts:
+def _rank(
+    state: RankState,
+    node: NodeState | None,
+    span: tuple[int, int],
+    ready_ns: int,
+    limits: Thresholds,
+) -> RankFacts:
     loader = state.loader()
     workers, prefetch = integer(loader.get("workers")), integer(loader.get("prefetch_factor"))
     ready = [
@@ -63,42 +86,58 @@ def _rank(state: RankState, node: NodeState | None, span: tuple[int, int]) -> Ra
         for beat in state.beats
         if beat.ready is not None and span[0] <= beat.mono_ns <= span[1]
     ]
-    percents = node.worker_percents(state.rank, *span) if node is not None else []
     return RankFacts(
         rank=state.rank,
         host=state.host,
         loader=loader,
-        worker_percent=fmean(percents) if percents else None,
-        ready=fmean(ready) if ready else None,
+        worker_percent=_mean(node.worker_percents(state.rank, *span)) if node else None,
+        cpu_percent=_mean(node.rank_percents(state.rank, *span)) if node else None,
+        ready=_mean(ready),
         queue=workers * prefetch if workers and prefetch else None,
-        **_gpu(state, node, span),
+        gpu_uuid=state.gpu_uuid,
+        gpu=_gpu(state, node, span),
+        retries=state.retries_since(max(ready_ns, span[1] - int(limits.retries_s * 1e9))),
+        reserved_bytes=integer(state.memory[-1].get("reserved_bytes")) if state.memory else None,
     )
 
 
-def _gpu(state: RankState, node: NodeState | None, span: tuple[int, int]) -> dict[str, Any]:
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
+
+
+def _gpu(state: RankState, node: NodeState | None, span: tuple[int, int]) -> GpuFacts:
     place = node.position(state.gpu_uuid) if node is not None else None
     if node is None or place is None:
-        return {}
+        return GpuFacts()
     ticks = node.between(*span)
-    throttle = gpu_value(ticks[-1], "throttle", place) if ticks else None
-    return {
-        "util_percent": gpu_mean(ticks, "util_percent", place),
-        "sm_active": gpu_mean(ticks, "sm_active", place),
-        "sm_clock_mhz": gpu_mean(ticks, "sm_clock_mhz", place),
-        "sm_clock_max_mhz": number(node.gpus[place].get("sm_clock_max_mhz")),
-        "throttle": tuple(str(name) for name in throttle) if isinstance(throttle, list) else (),
-        "gpu_index": integer(node.gpus[place].get("index")),
-        "strangers": node.strangers(place, *span),
-    }
+    known = node.gpus[place]
+    used = [integer(gpu_value(tick, "memory_used_bytes", place)) for tick in ticks]
+    means = {name: gpu_mean(ticks, name, place) for name in _MEANS}
+    return GpuFacts(
+        index=integer(known.get("index")),
+        name=str(known.get("name") or ""),
+        sm_clock_max_mhz=number(known.get("sm_clock_max_mhz")),
+        power_limit_w=number(known.get("power_limit_w")),
+        throttle=gpu_parts(ticks, "throttle", place),
+        nvlink_links=integer(known.get("nvlink_links")),
+        nvlink_bytes_per_s=gpu_mean(ticks, "nvlink_tx_bytes_per_s", place),
+        memory_used_bytes=tuple(value for value in used if value is not None),
+        memory_total_bytes=integer(known.get("memory_total_bytes")),
+        strangers=node.strangers(place, *span),
+        **means,
+    )
 
 
 def _host(node: NodeState | None, members: list[RankFacts], span: tuple[int, int]) -> HostFacts:
     workers = sum(integer(rank.loader.get("workers")) or 0 for rank in members)
     if node is None:
         return HostFacts(ranks=len(members), workers=workers)
+    ticks = node.between(*span)
     return HostFacts(
         cores=integer(node.header.get("cpu_count")),
-        cpu_percent=host_mean(node.between(*span), "cpu_percent"),
+        cpu_percent=host_mean(ticks, "cpu_percent"),
         ranks=len(members),
         workers=workers,
+        disk_read_bytes_per_s=host_mean(ticks, "disk_read_bytes_per_s"),
+        net_tx_bytes_per_s=host_mean(ticks, "net_tx_bytes_per_s"),
     )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
+from .facts import Stranger
 from .rows import integer, number
 
+_LISTING_NS = 5_000_000_000
+"""Processes are listed every five seconds."""
 _TICKS = 120
 _LISTINGS = 24
 """Two minutes, at a tick a second and a listing of processes every five: longer than any window
@@ -66,25 +69,53 @@ class NodeState:
                         found += [percent for percent in told if percent is not None]
         return found
 
-    def strangers(self, place: int, from_ns: int, to_ns: int) -> int:
+    def rank_percents(self, rank: int, from_ns: int, to_ns: int) -> list[float]:
+        """CPU of a rank itself, in each listing of a time span."""
+        told = [
+            number(entry.get("cpu_percent"))
+            for listing in self.listings
+            if from_ns <= _at(listing) <= to_ns
+            for entry in _dicts(listing.get("ranks"))
+            if integer(entry.get("rank")) == rank
+        ]
+        return [percent for percent in told if percent is not None]
+
+    def strangers(self, place: int, from_ns: int, to_ns: int) -> tuple[Stranger, ...]:
         """Processes on a GPU that belong to no rank of this session, at the last listing.
 
         Returns:
-            0 also where nothing is known.
+            Nothing also where nothing is known.
         """
-        spanned = [e for e in self.listings if from_ns <= _at(e) <= to_ns]
+        spanned = [e for e in self.listings if from_ns - _LISTING_NS <= _at(e) <= to_ns]
         listing = spanned[-1] if spanned else {}
         lists = listing.get("gpus")
         if not isinstance(lists, list) or place >= len(lists):
-            return 0
-        ours: set[int | None] = set()
+            return ()
+        ours: set[int | None] = {None}
         for entry in _dicts(listing.get("ranks")):
             ours.add(integer(entry.get("process_pid")))
             ours.update(integer(w.get("process_pid")) for w in _dicts(entry.get("workers")))
-        pids = {integer(entry.get("process_pid")) for entry in _dicts(lists[place])}
-        if not pids & ours:
-            return 0  # pids of another namespace name nobody
-        return len(pids - ours - {None})
+        listed = [entry for entries in lists for entry in _dicts(entries)]
+        if not {integer(entry.get("process_pid")) for entry in listed} & (ours - {None}):
+            return ()  # pids of another namespace name nobody
+        return tuple(
+            Stranger(pid, _plain(entry.get("name")), integer(entry.get("used_bytes")))
+            for entry in _dicts(lists[place])
+            if (pid := integer(entry.get("process_pid"))) is not None and pid not in ours
+        )
+
+    def has_process(self, pid: int | None, now_ns: int) -> bool:
+        """Whether a rank's process was there at the last listing, if that is recent."""
+        listing = self.listings[-1] if self.listings else {}
+        if pid is None or now_ns - _at(listing) > 2 * _LISTING_NS:
+            return False
+        return any(integer(e.get("process_pid")) == pid for e in _dicts(listing.get("ranks")))
+
+
+def _plain(name: Any) -> str:
+    """A process's name as text that can stand in a sentence."""
+    text = "".join(c for c in str(name or "") if c.isprintable())
+    return text.rpartition("/")[2][:24] or "unnamed"
 
 
 def _at(record: dict[str, Any]) -> int:
@@ -103,6 +134,13 @@ def gpu_mean(ticks: Iterable[dict[str, Any]], metric: str, place: int) -> float 
     values = [number(gpu_value(tick, metric, place)) for tick in ticks]
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
+
+
+def gpu_parts(ticks: Sequence[dict[str, Any]], metric: str, place: int) -> dict[str, float]:
+    """In which part of the ticks that tell it (0..1) a GPU's list of names has each of them."""
+    lists = [names for t in ticks if isinstance(names := gpu_value(t, metric, place), list)]
+    counts = Counter(str(name) for names in lists for name in set(map(str, names)))
+    return {name: count / len(lists) for name, count in counts.items()}
 
 
 def host_mean(ticks: Iterable[dict[str, Any]], metric: str) -> float | None:

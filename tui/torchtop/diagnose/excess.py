@@ -18,7 +18,7 @@ from typing import NamedTuple
 from .frontier import BACKWARD, DATA, FORWARD, LOCAL_PHASES, OPTIMIZER, FrontierStep, Row
 from .thresholds import Thresholds
 
-_COMPUTE = (FORWARD, BACKWARD, OPTIMIZER)
+COMPUTE = (FORWARD, BACKWARD, OPTIMIZER)
 """The phases that consist of launches; what a host does between them hides, but is no launching."""
 
 
@@ -80,7 +80,7 @@ def split(step: FrontierStep, cuda: bool, step_us: float, limits: Thresholds) ->
     width = leader.lag_width_us
     forward = starved(leader.lag_forward_us, width, step_us, limits)
     backward = starved(leader.lag_backward_us, width, step_us, limits)
-    hosts = tuple(_host_us(leader, base, phase) for phase in range(len(LOCAL_PHASES)))
+    hosts = tuple(_host_us(leader, base, phase, limits) for phase in range(len(LOCAL_PHASES)))
     own, hungry, unknown = list(excess), list(nothing), list(nothing)
     for phase, host in enumerate(hosts):
         state: bool | None = False
@@ -111,17 +111,28 @@ def combine(splits: Sequence[Split], count: int) -> Parts:
         slower = [s.host_us[phase] or 0.0 for s in splits if s.starved_us[phase]]
         own = min(hungry, max(0.0, sum(slower) / count))
         straggler[name] = sum(split.own_us[phase] for split in splits) / count + own
-        launch[name] = hungry - own if phase in _COMPUTE else 0.0
+        launch[name] = hungry - own if phase in COMPUTE else 0.0
         unknown[name] = sum(split.unknown_us[phase] for split in splits) / count
     return Parts(straggler, launch, unknown)
 
 
-def _host_us(leader: Row, base: Row, phase: int) -> float | None:
+def _stalled_us(row: Row, phase: int, limits: Thresholds) -> float:
+    """How much longer a host takes for forward than launching explains, by its own backward.
+
+    The base's host may be held back by its full queue, so that its forward takes long as well.
+    """
+    hosts = row.local_host_us
+    if phase != FORWARD or hosts is None:
+        return 0.0
+    return (hosts[FORWARD] or 0) - limits.sync_issue_factor * (hosts[BACKWARD] or 0)
+
+
+def _host_us(leader: Row, base: Row, phase: int, limits: Thresholds) -> float | None:
     """How much longer the leader's host takes for a phase than the base's."""
     if leader.local_host_us and base.local_host_us:
         a, b = leader.local_host_us[phase], base.local_host_us[phase]
         if a is not None and b is not None:
-            return float(a - b)
+            return max(float(a - b), _stalled_us(leader, phase, limits))
     if phase == BACKWARD:
         a, b = _host_backward_us(leader), _host_backward_us(base)
         return None if a is None or b is None else float(a - b)

@@ -7,7 +7,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Stranger(NamedTuple):
+    """A process on a GPU of this session that is none of its own."""
+
+    pid: int
+    name: str
+    used_bytes: int | None
+
+
+@dataclass(frozen=True)
+class GpuFacts:
+    """What a rank's GPU did over the window: means over the ticks."""
+
+    index: int | None = None
+    name: str = ""
+    util_percent: float | None = None
+    sm_active: float | None = None
+    tensor_active: float | None = None
+    dram_active: float | None = None
+    sm_clock_mhz: float | None = None
+    sm_clock_max_mhz: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    temperature_c: float | None = None
+    throttle: Mapping[str, float] = field(default_factory=dict)
+    """Part of the ticks (0..1) in which each reason held the clock down."""
+    nvlink_links: int | None = None
+    nvlink_bytes_per_s: float | None = None
+    """What it sends."""
+    pcie_rx_bytes_per_s: float | None = None
+    memory_used_bytes: tuple[int, ...] = ()
+    """Tick by tick."""
+    memory_total_bytes: int | None = None
+    strangers: tuple[Stranger, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -19,18 +54,22 @@ class RankFacts:
     loader: Mapping[str, Any] = field(default_factory=dict)
     worker_percent: float | None = None
     """Mean CPU of its loader workers; 100 is one core each."""
+    cpu_percent: float | None = None
+    """Mean CPU of the rank itself, all threads; 100 is one core."""
     ready: float | None = None
     """Mean number of batches waiting in the loader's queue."""
     queue: int | None = None
     """How many batches the queue holds: workers times prefetch_factor."""
-    util_percent: float | None = None
-    sm_active: float | None = None
-    sm_clock_mhz: float | None = None
-    sm_clock_max_mhz: float | None = None
-    throttle: tuple[str, ...] = ()
-    gpu_index: int | None = None
-    strangers: int = 0
-    """Processes on its GPU that are not part of this session."""
+    gpu_uuid: str | None = None
+    gpu: GpuFacts = GpuFacts()
+    retries: int = 0
+    """Times that the allocator ran out of memory and flushed its cache, of late."""
+    reserved_bytes: int | None = None
+
+    @property
+    def util_percent(self) -> float | None:
+        """Utilization of its GPU."""
+        return self.gpu.util_percent
 
 
 @dataclass(frozen=True)
@@ -43,6 +82,8 @@ class HostFacts:
     ranks: int = 0
     workers: int = 0
     """Loader workers of all ranks on it."""
+    disk_read_bytes_per_s: float | None = None
+    net_tx_bytes_per_s: float | None = None
 
     def is_busy(self, percent: float) -> bool:
         """Whether its cores are known to be busy at least this much (0..100)."""
@@ -65,6 +106,8 @@ class Facts:
     ddp: Mapping[str, Any] = field(default_factory=dict)
     optimizer: Mapping[str, Any] = field(default_factory=dict)
     script: Mapping[str, Any] = field(default_factory=dict)
+    backend: str | None = None
+    """How the ranks communicate: nccl, gloo..."""
     loader_period_us: Mapping[int, float] = field(default_factory=dict)
     """Step time below which a rank's loader cannot keep up, where that was ever seen."""
 
@@ -78,3 +121,8 @@ class Facts:
     def host_of(self, rank: int | None) -> HostFacts:
         """Facts of the host of a rank."""
         return self.hosts.get(self.of(rank).host, HostFacts())
+
+    def least_busy(self, rank: int | None = None) -> RankFacts | None:
+        """The rank whose GPU is the least busy (or that rank); None where none tells."""
+        known = [r for r in self.ranks if r.util_percent is not None and rank in (None, r.rank)]
+        return min(known, key=lambda r: r.util_percent or 0.0, default=None)

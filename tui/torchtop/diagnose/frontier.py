@@ -20,6 +20,8 @@ LOCAL_PHASES = ("pre_optimizer", "optimizer", "other", "data", "forward", "backw
 
 FRONTIER_PHASES = (*LOCAL_PHASES, "exposed_comm")
 
+PRE_OPTIMIZER = LOCAL_PHASES.index("pre_optimizer")
+OTHER = LOCAL_PHASES.index("other")
 DATA = LOCAL_PHASES.index("data")
 FORWARD = LOCAL_PHASES.index("forward")
 BACKWARD = LOCAL_PHASES.index("backward")
@@ -45,6 +47,8 @@ class Row(NamedTuple):
     tokens: int | None = None
     local_host_us: tuple[int | None, ...] | None = None
     """Host time of each of LOCAL_PHASES, where the probe tells it."""
+    local_lag_us: tuple[int | None, ...] | None = None
+    """Lag at the end of each of LOCAL_PHASES, where the probe tells it at every marker."""
 
 
 class FrontierStep(NamedTuple):

@@ -19,13 +19,15 @@ class Held:
     severity: str
     since_ns: int
     from_step: int | None
+    of: str | None = None
+    """The kind that it explains, where it stands in the place of another verdict."""
 
     def is_same(self, kind: str, rank: int | None) -> bool:
         """Whether a verdict of this kind and rank goes on with this one.
 
         Which host is the slowest changes when all are too slow, so for LAUNCH any rank will do.
         """
-        return self.kind == kind and (self.rank == rank or kind == "LAUNCH")
+        return kind in (self.kind, self.of) and (self.rank == rank or kind == "LAUNCH")
 
 
 class Ranked(Protocol):

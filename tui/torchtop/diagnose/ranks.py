@@ -7,11 +7,23 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..session.records import MARKERS
+from . import words
 from .rows import integer, number
 
 _TOTALS = 64
 _BEATS = 64
 """Half a minute each, at twice a second."""
+_MEMORY = 32
+"""More than two minutes, at one in five seconds."""
+_PAUSES = 512
+_DOING = {
+    "DX": "between two epochs",
+    "E0": "waiting for data to evaluate on",
+    "E1": "evaluating",
+    "nBC": "in backward",
+    "nB1": "in backward",
+}
+"""After markers that are no phase's."""
 
 
 class Totals(NamedTuple):
@@ -36,6 +48,15 @@ class Beat(NamedTuple):
     ready: int | None
 
 
+class Pause(NamedTuple):
+    """One ``pause`` record: something that is not training held the training thread up."""
+
+    what: str
+    step: int | None
+    start_ns: int
+    duration_us: int
+
+
 @dataclass
 class RankState:
     """One rank in its newest attempt."""
@@ -49,7 +70,8 @@ class RankState:
     totals: deque[Totals] = field(default_factory=lambda: deque(maxlen=_TOTALS))
     beats: deque[Beat] = field(default_factory=lambda: deque(maxlen=_BEATS))
     scalars: dict[str, float | None] = field(default_factory=dict)
-    memory: dict[str, Any] = field(default_factory=dict)
+    memory: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_MEMORY))
+    pauses: deque[Pause] = field(default_factory=lambda: deque(maxlen=_PAUSES))
     probe: dict[str, Any] = field(default_factory=dict)
     dropped: int = 0
     last_step: int = -1
@@ -69,6 +91,12 @@ class RankState:
         """NVML's name of its GPU."""
         uuid = self._device().get("uuid")
         return uuid if isinstance(uuid, str) else None
+
+    @property
+    def backend(self) -> str | None:
+        """How it communicates with the others: nccl, gloo..."""
+        backend = self.header.get("backend")
+        return backend if isinstance(backend, str) else None
 
     def _device(self) -> dict[str, Any]:
         device = self.header.get("device")
@@ -126,6 +154,29 @@ class RankState:
             )
         )
 
+    def take_pause(self, record: dict[str, Any]) -> None:
+        """Keep a ``pause`` record.
+
+        Raises:
+            ValueError: a number that it cannot do without is missing.
+        """
+        start, duration = integer(record.get("start_ns")), integer(record.get("duration_us"))
+        if start is None or duration is None:
+            raise ValueError("a pause record without its numbers")
+        step = integer(record.get("step"))
+        self.pauses.append(Pause(str(record.get("what")), step, start, max(0, duration)))
+
+    def retries_since(self, since_ns: int) -> int:
+        """How often the allocator has run out of memory since a time, where it tells."""
+        counts = [
+            (integer(record.get("mono_ns")) or 0, integer(record.get("alloc_retries")))
+            for record in self.memory
+        ]
+        before = [count for at, count in counts if count is not None and at < since_ns]
+        later = [count for at, count in counts if count is not None and at >= since_ns]
+        first = before[-1:] or later[:1]
+        return max(0, later[-1] - first[0]) if later else 0
+
     def take_scalars(self, record: dict[str, Any]) -> dict[str, float | None]:
         """Keep a ``scalars`` record, and return its values."""
         values = record.get("values")
@@ -141,8 +192,8 @@ class RankState:
         self.dropped = max(self.dropped, integer(record.get("dropped")) or 0)
 
     def doing(self) -> str | None:
-        """The phase that it was last seen in, in words."""
+        """What it was last seen at, in words."""
         if not self.beats or self.beats[-1].marker is None:
             return None
         marker = self.beats[-1].marker
-        return MARKERS.get(marker, marker).replace("_", " ")
+        return _DOING.get(marker) or words.doing(MARKERS.get(marker, marker))

@@ -10,11 +10,14 @@ from ..session.records import PHASES, latency_bucket
 from .devices import NodeState, gpu_value
 from .frontier import FRONTIER_PHASES, FrontierStep, Row
 from .rows import integer, number
-from .verdicts import Verdict
+from .verdict import Verdict
 from .window import row_lag_us
 
 _MOST_BETWEEN_S = 10.0
 """An analysis that comes later than this after the last says nothing about the time between."""
+
+Stood = dict[tuple[str, "int | None", "str | None"], dict[str, Any]]
+"""Kind, rank and phase of verdicts, and for how long they stood."""
 
 
 class Rollup:
@@ -35,7 +38,8 @@ class Rollup:
         self._latency: Counter[int] = Counter()
         self._ranks: dict[int, dict[str, Any]] = {}
         self._gpus: dict[tuple[str, int], dict[str, Any]] = {}
-        self._verdicts: dict[tuple[str, int | None, str | None], dict[str, Any]] = {}
+        self._verdicts: Stood = {}
+        self._findings: Stood = {}
         self._scalars: dict[str, dict[str, float]] = {}
 
     def restart(self) -> None:
@@ -120,15 +124,11 @@ class Rollup:
             steps: from which to which step it holds.
             s: seconds since the last analysis.
         """
-        key = (verdict.kind, verdict.rank, verdict.phase)
-        seconds = min(max(0.0, s), _MOST_BETWEEN_S)
-        entry = self._verdicts.setdefault(
-            key, {"seconds": 0.0, "from_step": steps[0], "weight": 0.0}
-        )
-        entry["seconds"] += seconds
-        entry["weight"] += seconds * (verdict.share or 0.0)
-        entry["to_step"] = steps[1]
-        entry["fields"] = verdict.fields()
+        _add_verdict(self._verdicts, verdict, steps, s)
+
+    def add_finding(self, finding: Verdict, steps: tuple[int | None, int | None], s: float) -> None:
+        """Count the time that a finding stood beside the verdict; as `add_verdict`."""
+        _add_verdict(self._findings, finding, steps, s)
 
     def add_scalars(self, values: dict[str, float | None]) -> None:
         """Count values that the script told."""
@@ -170,6 +170,7 @@ class Rollup:
             "ranks": [self._ranks[rank] for rank in sorted(self._ranks)],
             "gpus": [self._gpus[key] for key in sorted(self._gpus)],
             "verdicts": [_verdict_fields(entry) for entry in self._verdicts.values()],
+            "findings": [_verdict_fields(entry) for entry in self._findings.values()],
             "scalars": self._scalars,
         }
         self._reset()
@@ -204,6 +205,20 @@ def _add_metric(sums: dict[str, Any], tick: dict[str, Any], metric: str, place: 
     if value is not None:
         sums[metric] = (sums[metric] or 0.0) + value
     return value is not None
+
+
+def _add_verdict(
+    stood: Stood, verdict: Verdict, steps: tuple[int | None, int | None], s: float
+) -> None:
+    seconds = min(max(0.0, s), _MOST_BETWEEN_S)
+    entry = stood.setdefault(
+        (verdict.kind, verdict.rank, verdict.phase),
+        {"seconds": 0.0, "from_step": steps[0], "weight": 0.0},
+    )
+    entry["seconds"] += seconds
+    entry["weight"] += seconds * (verdict.share or 0.0)
+    entry["to_step"] = steps[1]
+    entry["fields"] = verdict.fields()
 
 
 def _verdict_fields(entry: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from .frontier import FRONTIER_PHASES, LOCAL_PHASES, Row
 
 _PHASE_COLUMNS = tuple(phase + "_us" for phase in FRONTIER_PHASES)
 _HOST_COLUMNS = tuple(phase + "_host_us" for phase in LOCAL_PHASES)
+_LAG_COLUMNS = tuple(f"lag_{phase}_us" for phase in LOCAL_PHASES)
 _PLAIN_COLUMNS = (
     "data_host_us",
     "lag_forward_us",
@@ -54,7 +55,8 @@ def parse_steps(record: dict[str, Any]) -> list[Row]:
     hosts = _column(record, "host_us", size)
     phases = zip(*(_column(record, name, size) for name in _PHASE_COLUMNS), strict=True)
     plain = zip(*(_column(record, name, size) for name in _PLAIN_COLUMNS), strict=True)
-    host_phases = _host_phases(record, size)
+    host_phases = _by_phase(record, size, _HOST_COLUMNS, "backward_host_us")
+    lag_phases = _by_phase(record, size, _LAG_COLUMNS, "lag_other_us")
     rows: list[Row] = []
     for index, (values, others) in enumerate(zip(phases, plain, strict=True)):
         step = integer(steps[index])
@@ -62,7 +64,13 @@ def parse_steps(record: dict[str, Any]) -> list[Row]:
             continue
         end = integer(ends[index])
         row = _row(step, stamp if end is None else end, values, others)
-        rows.append(row._replace(host_us=integer(hosts[index]), local_host_us=host_phases[index]))
+        rows.append(
+            row._replace(
+                host_us=integer(hosts[index]),
+                local_host_us=host_phases[index],
+                local_lag_us=lag_phases[index],
+            )
+        )
     return rows
 
 
@@ -94,9 +102,14 @@ def _column(record: dict[str, Any], name: str, size: int) -> list[Any]:
     return [None] * size
 
 
-def _host_phases(record: dict[str, Any], size: int) -> list[tuple[int | None, ...] | None]:
-    """Host time of each phase; ``data_host_us`` alone is not enough to call it known."""
-    if "backward_host_us" not in record:
+def _by_phase(
+    record: dict[str, Any], size: int, names: Sequence[str], telling: str
+) -> list[tuple[int | None, ...] | None]:
+    """Columns of each phase as a tuple a row.
+
+    None without the column `telling`: earlier probes wrote some of the others alone.
+    """
+    if telling not in record:
         return [None] * size
-    columns = [_column(record, name, size) for name in _HOST_COLUMNS]
+    columns = [_column(record, name, size) for name in names]
     return [tuple(integer(value) for value in values) for values in zip(*columns, strict=True)]

@@ -19,6 +19,8 @@ class Selection(NamedTuple):
     steps: list[FrontierStep]
     pauses: list[FrontierStep]
     """Steps in the same span that are left out: too rare to hold the run back."""
+    recurring: list[FrontierStep]
+    """Those that are left out because they are told by themselves (see `pauses`)."""
     ready: bool
     """Whether the steps are enough for a verdict."""
 
@@ -50,30 +52,41 @@ def is_startup(step: FrontierStep, usual_us: float, limits: Thresholds) -> bool:
     return work > limits.startup_s * 1e6 and work > limits.startup_factor * usual_us
 
 
-def select(steps: Sequence[FrontierStep], limits: Thresholds) -> Selection:
+def select(
+    steps: Sequence[FrontierStep], limits: Thresholds, recurring: frozenset[int] = frozenset()
+) -> Selection:
     """Choose from the newest steps, oldest first.
 
     Where all of them are warm-up, they are returned (not ready): something to draw, at least.
+
+    Args:
+        steps: what has been recorded lately.
+        limits: thresholds.
+        recurring: the numbers of steps to leave out: pauses that recur are told by themselves.
     """
     recent = steps[-limits.pause_steps :]
     usual = usual_work_us(steps, limits)
     recent = [step for step in recent if not is_startup(step, usual, limits)]
     recent = _known(recent, limits)
-    if not recent:
-        return Selection(list(steps[-limits.window_steps :]), [], False)
-    limit_us = pause_limit_us(recent, limits)
+    plain = [step for step in recent if step.step not in recurring]
+    if not plain:
+        return Selection(list(steps[-limits.window_steps :]), [], [], False)
+    limit_us = pause_limit_us(plain, limits)
     chosen: list[FrontierStep] = []
     pauses: list[FrontierStep] = []
+    left: list[FrontierStep] = []
     seconds = 0.0
     for step in reversed(recent):
-        (pauses if step.step_us > limit_us else chosen).append(step)
+        if step.step in recurring:
+            left.append(step)
+        else:
+            (pauses if step.step_us > limit_us else chosen).append(step)
         seconds = (recent[-1].rows[0].end_ns - step.rows[0].end_ns) / 1e9
         if len(chosen) >= limits.window_steps and seconds >= limits.window_target_s:
             break
     chosen.reverse()
-    pauses.reverse()
     ready = len(chosen) >= limits.window_steps and seconds >= limits.window_s
-    return Selection(chosen or recent[-1:], pauses, ready and bool(chosen))
+    return Selection(chosen or plain[-1:], pauses[::-1], left[::-1], ready and bool(chosen))
 
 
 def _known(steps: list[FrontierStep], limits: Thresholds) -> list[FrontierStep]:

@@ -84,6 +84,62 @@ class Thresholds:
     lag_held_factor: float = 2.0
     """Own choice: a standing verdict about lag gives way only this much past its limit."""
 
+    # --- waits of the host ----------------------------------------------------------------------
+    sync_issue_factor: float = 1.5
+    """Own choice: forward and backward issue about as many kernels, so a host that takes this much
+    longer for one than for the other does more than issue them."""
+    sync_device_part: float = 0.5
+    """Own choice: where the device gets through less than half of a host's time between phases,
+    the host waits for it; where more, it is held up by something else."""
+    sync_steps: float = 0.70
+    """Own choice: a wait in this part of the steps is told to a run that it does not hold back."""
+
+    # --- copies to the device -------------------------------------------------------------------
+    forward_part: float = 0.55
+    """Computing forward takes half to two thirds of the time of backward (two matrix products for
+    one; on H200 0.59 to 0.62 for convolutions): what forward takes beyond is something else."""
+    pageable_slow_gb_s: float = 2.0
+    """Own choice: a copy from memory that is not pinned, which one thread stages, moves at least
+    this..."""
+    pageable_fast_gb_s: float = 20.0
+    """...and at most this."""
+    pinned_slow_gb_s: float = 10.0
+    """PCIe 3.0 x16, less protocol..."""
+    pinned_fast_gb_s: float = 55.0
+    """...and 5.0 x16."""
+    copy_seen: float = 0.5
+    """Own choice: where PCIe carries less than this part of the batches' bytes, they are on the
+    device already."""
+
+    # --- communication --------------------------------------------------------------------------
+    comm_slows: float = 0.10
+    """Own choice: kernels that reduce gradients take multiprocessors and memory bandwidth from the
+    backward that they overlap with; by this much at the most, which goes into the upper bound."""
+    nvlink_gb_s: float = 25.0
+    """One direction of one link, NVLink 2 to 4 (V100, A100, H100, H200)..."""
+    nvlink5_gb_s: float = 50.0
+    """...and NVLink 5 (B200, GB200, B300)."""
+    link_unused: float = 0.05
+    """Own choice: a link that carries less than this part of the gradients does not carry them."""
+    link_compressed: float = 0.75
+    """Own choice: below this part of them, they are sent compressed (bf16 halves them)."""
+    copy_back_gb_s: float = 3000.0
+    """Own choice: between the memory bandwidths of A100 (2 TB/s) and H200 (4.8 TB/s)."""
+    copy_back_part: float = 0.10
+    """Own choice: copying gradients out of buckets is worth advice from this part of the wait."""
+    few_buckets_mb: float = 10.0
+    """Own choice: gradients beyond this in a single bucket cannot overlap with backward."""
+    small_message_kb: float = 256.0
+    """Own choice: gradients below this take as long as their latency, not as their size."""
+
+    # --- pauses that recur ------------------------------------------------------------------------
+    periodic_memory_s: float = 1800.0
+    """Own choice: evaluations and checkpoints are minutes apart; two of them are needed..."""
+    periodic_over: float = 2.5
+    """...and after this many periods without another they are over."""
+    periodic_spread: float = 0.2
+    """Own choice: how far, in periods, nameless pauses may stray and still be called regular."""
+
     # --- contradictions -----------------------------------------------------------------------
     compute_dominates: float = 0.80
     """TraceML calls 90 % compute-bound; 80 % leaves room for three silent candidates."""
@@ -91,22 +147,66 @@ class Thresholds:
     """torch-tb-profiler: GPU utilization below 50 % contradicts compute-bound."""
     util_busy_percent: float = 95.0
     """Own choice: a GPU that is busy this much does not starve (launch-bound ones: 47..66 %)."""
-    queue_full: float = 0.90
-    """Own choice: ready batches at 90 % of the queue contradict a data stall."""
     host_wait_part: float = 0.5
     """A data stall cannot exceed the host's wait in next(); half leaves room for rounding."""
-    stalled_s: float = 30.0
-    """Own choice: no step for this long, and for `stalled_factor` mean steps, is told..."""
-    stalled_factor: float = 20.0
-    """...the latter for runs whose steps take seconds."""
+    hung_s: float = 10.0
+    """Own choice: ranks that pass no marker for this long hang..."""
+    hung_steps: float = 20.0
+    """...if it is also this many mean steps, for runs whose steps take seconds..."""
+    hung_pause: float = 2.0
+    """...and this many times their longest pause so far."""
+    unmeasured_s: float = 30.0
+    """Own choice: a run that moves on without a step for this long is told; and a rank that stands
+    still between steps may be saving for as long."""
+    hung_startup_s: float = 120.0
+    """Own choice: while the first steps run, which may compile for minutes."""
 
     # --- facts for evidence and advice ----------------------------------------------------------
     worker_busy_percent: float = 80.0
     """Own choice: a loader worker above this share of a core has no spare capacity."""
     host_busy_percent: float = 85.0
     """Own choice: a host above this has no core to give to more workers."""
+    worker_waits_percent: float = 40.0
+    """Own choice: one below this waits for something else than its core."""
+    head_of_line: float = 0.40
+    """Own choice: with this part of the queue ready and training waiting still, the batch that is
+    next in order is late. Workers that are too few and in step leave (W-1)/2 of 2 W: under 25 %."""
+    burst: float = 0.75
+    """Own choice: stalls are bursty when a quarter of the steps has this part of them."""
+    burst_steady: float = 0.2
+    """Own choice: and they recur where each half of a window has at least this part of them."""
+    disk_busy_mb_s: float = 20.0
+    """Own choice: a disk that reads this much is worth naming."""
     optimizer_share: float = 0.10
     """Own choice: an optimizer worth advice; foreach=False took 29 % on H200."""
+    dram_gb_s: float = 4800.0
+    """Memory bandwidth of H200; with a slower GPU an optimizer's least time is told too short, so
+    that its gain stays an upper bound."""
+    dram_cpu_gb_s: float = 50.0
+    """Own choice: what a few threads get from a server's memory."""
+    tensor_idle: float = 0.05
+    """Own choice: tensor cores below this are hardly used (fp32 ResNet-50: 0.7 %)..."""
+    dram_busy: float = 0.60
+    """Own choice: ...and memory above this is what bounds the kernels."""
+    cores_idle: float = 0.50
+    """Own choice: a CPU run that leaves half of the cores idle has too few threads."""
+
+    # --- devices ----------------------------------------------------------------------------------
+    throttle_ticks: float = 0.50
+    """Own choice: a clock that is held down in half of a window's ticks is throttled..."""
+    throttle_held: float = 0.25
+    """...and stays so down to this."""
+    power_cap_below: float = 0.60
+    """Own choice: at its power limit an H200 runs dense bf16 work at 73 % of its highest clock.
+    That is its design; far below, somebody has lowered the limit."""
+    explains: float = 0.50
+    """Own choice: a slower clock explains a straggler if it accounts for half of its excess."""
+    memory_falls: int = 3
+    """Own choice: an allocator that gives memory back this often in a window is made to..."""
+    memory_fall: float = 0.02
+    """...where it is this part of what it holds."""
+    retries_s: float = 60.0
+    """Own choice: allocator retries of the last minute are news."""
     data_dominates: float = 0.50
     """Own choice: above this, more workers alone are rarely enough."""
     short_epoch_batches: float = 200

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, median
 
 from .excess import Parts, combine, lag_low, split, starved
-from .frontier import FRONTIER_PHASES, FrontierStep, Row
+from .frontier import DATA, FRONTIER_PHASES, LOCAL_PHASES, FrontierStep, Row
+from .holes import holes
 from .thresholds import Thresholds
 
 
@@ -23,6 +24,12 @@ class RankMeans:
     wait_us: float
     lag_us: float | None
     data_host_us: float | None
+    lag_forward_us: float | None = None
+    stall_burst: float = 0.0
+    """Part of its wait for data (0..1) that falls into a quarter of the steps."""
+    stall_steady: float = 0.0
+    """Part of it that falls into the half of the window with less of it: at most 0.5."""
+    samples: float | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,8 @@ class Window:
     durations_us: tuple[int, ...]
     pauses_us: tuple[int, ...]
     """Steps that are left out of everything but `durations_us`: rare and far too long."""
+    left_us: int
+    """Time of all steps that are left out."""
     ranks: tuple[RankMeans, ...]
     excess: Excess
     unknown: frozenset[str]
@@ -69,6 +78,13 @@ class Window:
     critical_lag_us: float | None
     """Median over the steps of the critical rank's lag (the lowest that the evidence allows)."""
     cuda: bool
+    blocked_us: dict[str, float] = field(default_factory=dict)
+    """By phase, how long the critical rank's host waited for its device; empty where unknown."""
+    blocked_part: float = 0.0
+    """Part of the steps (0..1) in which it did."""
+    idle_us: dict[str, float] = field(default_factory=dict)
+    """By phase, how long the critical rank's device can have been idle in forward, backward and
+    optimizer, at the most; empty where unknown."""
 
     def share(self, phase: str) -> float:
         """Share of the step (0..1) that a phase of the frontier takes."""
@@ -80,6 +96,7 @@ def summarise(
     cuda: bool,
     limits: Thresholds,
     pauses: Sequence[FrontierStep] = (),
+    recurring: Sequence[FrontierStep] = (),
 ) -> Window:
     """Add up the steps of a window, at least one.
 
@@ -88,12 +105,14 @@ def summarise(
         cuda: whether the ranks compute on GPUs.
         limits: thresholds.
         pauses: steps in between that count in `durations_us` alone.
+        recurring: further such steps, of which something else tells.
     """
     count = len(steps)
     step_us = fmean(step.step_us for step in steps)
     sums = [sum(column) for column in zip(*(step.frontier_us for step in steps), strict=True)]
     ranks = range(len(steps[0].rows))
     starved_part, critical_lag = _critical(steps, cuda, step_us, limits)
+    blocked_us, idle_us, blocked_part = _holes(steps, cuda, step_us, limits)
     return Window(
         from_step=steps[0].step,
         to_step=steps[-1].step + 1,
@@ -101,7 +120,8 @@ def summarise(
         seconds=_seconds(steps),
         step_us=step_us,
         frontier_us={p: total / count for p, total in zip(FRONTIER_PHASES, sums, strict=True)},
-        durations_us=tuple(step.step_us for step in (*steps, *pauses)),
+        durations_us=tuple(step.step_us for step in (*steps, *pauses, *recurring)),
+        left_us=sum(step.step_us for step in (*pauses, *recurring)),
         pauses_us=tuple(step.step_us for step in pauses),
         ranks=tuple(_rank_means(rank, steps) for rank in ranks),
         excess=_excess(steps, cuda, step_us, limits),
@@ -109,6 +129,9 @@ def summarise(
         starved_part=starved_part,
         critical_lag_us=critical_lag,
         cuda=cuda,
+        blocked_us=blocked_us,
+        blocked_part=blocked_part,
+        idle_us=idle_us,
     )
 
 
@@ -138,12 +161,28 @@ def _rank_means(rank: int, steps: Sequence[FrontierStep]) -> RankMeans:
         wait_us=sum(step.waits_us[rank] for step in steps) / count,
         lag_us=_mean(row_lag_us(row) for row in rows),
         data_host_us=_mean(row.data_host_us for row in rows),
+        lag_forward_us=_mean(row.lag_forward_us for row in rows),
+        stall_burst=_burst([row.local_us[DATA] for row in rows]),
+        stall_steady=_steady([row.local_us[DATA] for row in rows]),
+        samples=_mean(row.samples for row in rows),
     )
+
+
+def _burst(stalls_us: Sequence[int]) -> float:
+    """The part of the stalls that the longest quarter of them makes up."""
+    longest = sorted(stalls_us, reverse=True)[: max(1, len(stalls_us) // 4)]
+    return sum(longest) / max(1, sum(stalls_us))
 
 
 def row_lag_us(row: Row) -> int | None:
     """One number for a step's lag: at the end of backward, else of forward."""
     return row.lag_forward_us if row.lag_backward_us is None else row.lag_backward_us
+
+
+def _steady(stalls_us: Sequence[int]) -> float:
+    """The part of the stalls that is in the half of the steps with less of them."""
+    half = len(stalls_us) // 2
+    return min(sum(stalls_us[:half]), sum(stalls_us[half:])) / max(1, sum(stalls_us))
 
 
 def _unknown(steps: Sequence[FrontierStep], limits: Thresholds) -> frozenset[str]:
@@ -177,6 +216,24 @@ def _critical(
     return (
         sum(hungry) / len(hungry) if len(hungry) >= half else None,
         median(lags) if len(lags) >= half else None,
+    )
+
+
+def _holes(
+    steps: Sequence[FrontierStep], cuda: bool, step_us: float, limits: Thresholds
+) -> tuple[dict[str, float], dict[str, float], float]:
+    """Means over the steps of the critical rank's `Holes`, and how many steps have some."""
+    told = [holes(s.rows[s.leader], step_us, limits) for s in steps] if cuda else []
+    known = [hole for hole in told if hole is not None]
+    if 2 * len(known) < max(1, len(steps)):
+        return {}, {}, 0.0
+    count = len(known)
+    blocked = [sum(column) / count for column in zip(*(h.blocked_us for h in known), strict=True)]
+    idle = [sum(column) / count for column in zip(*(h.idle_us for h in known), strict=True)]
+    return (
+        dict(zip(LOCAL_PHASES, blocked, strict=True)),
+        dict(zip(LOCAL_PHASES, idle, strict=True)),
+        sum(any(hole.blocked_us) for hole in known) / count,
     )
 
 

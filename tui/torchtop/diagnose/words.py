@@ -19,6 +19,10 @@ _NAMES = {
     "COMM": "gradient communication",
     "STRAGGLER": "a slower rank",
     "LAUNCH": "launching kernels",
+    "SYNC": "a host that waits for its GPU",
+    "H2D": "copies to the GPU",
+    "OPTIMIZER": "the optimizer",
+    "PERIODIC": "pauses that recur",
 }
 
 
@@ -52,11 +56,36 @@ def candidate_name(kind: str) -> str:
 
 def ranks(numbers: Sequence[int]) -> str:
     """Ranks as "rank 1" or "ranks 0, 2 and 5"."""
-    if len(numbers) == 1:
-        return f"rank {numbers[0]}"
-    return "ranks " + ", ".join(map(str, numbers[:-1])) + f" and {numbers[-1]}"
+    return ("rank " if len(numbers) == 1 else "ranks ") + a_list([str(n) for n in numbers])
 
 
 def capital(sentence: str) -> str:
     """The sentence with a capital first letter, the rest as it is."""
     return sentence[:1].upper() + sentence[1:]
+
+
+def size(count: float) -> str:
+    """Bytes as "94 MB"."""
+    for unit, one in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= one:
+            return f"{_short(count / one)} {unit}"
+    return f"{count:.0f} bytes"
+
+
+def rate(bytes_per_s: float) -> str:
+    """Bytes a second as "238 GB/s"."""
+    return size(bytes_per_s) + "/s"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.1f}" if value < 9.95 else f"{value:,.0f}"
+
+
+def a_list(items: Sequence[str]) -> str:
+    """Words as "a", "a and b" or "a, b and c"."""
+    return items[0] if len(items) == 1 else ", ".join(items[:-1]) + f" and {items[-1]}"
+
+
+def seconds(microseconds: float) -> str:
+    """Microseconds as "12.1 s" from a second on, else as milliseconds."""
+    return f"{microseconds / 1e6:,.1f} s" if microseconds >= 1e6 else ms(microseconds)

@@ -1,0 +1,66 @@
+"""Where a host waits for its own device, and where the device then waits for the host.
+
+A host that reads a result (``.item()``, ``.cpu()``, a tensor in an ``if``) waits until its device
+has caught up. That alone costs nothing: the device works meanwhile. The loss comes after, while
+the device has an empty queue and the host is slower at filling it than the device at emptying it.
+So what can be won back is at most the time that the host waited, and at most the time that the
+device starved.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .excess import COMPUTE, lag_low, starved
+from .frontier import LOCAL_PHASES, OPTIMIZER, OTHER, PRE_OPTIMIZER, Row
+from .thresholds import Thresholds
+
+_FEW_LAUNCHES = (PRE_OPTIMIZER, OTHER)
+"""Phases in which a host has little to issue, so that time spent there is spent otherwise."""
+
+
+class Holes(NamedTuple):
+    """One step of one rank, over LOCAL_PHASES; microseconds."""
+
+    blocked_us: tuple[float, ...]
+    """How long the host waited for its device."""
+    idle_us: tuple[float, ...]
+    """How long the device can have been idle in forward, backward and optimizer, at the most."""
+
+
+def holes(row: Row, step_us: float, limits: Thresholds) -> Holes | None:
+    """Look for holes in one step; None where the probe did not tell enough.
+
+    The lag falls in a phase by what its host spends there beyond its device. Where it falls to
+    nothing, and the host has nothing to do that would take so long, the host waited. A device that
+    is behind at the end of a phase has been busy for as long as it is behind; before that it may
+    have been idle, but not for longer than the host was in the phase.
+
+    Args:
+        row: the step, on a GPU.
+        step_us: mean step time, the scale of the limits.
+        limits: thresholds.
+    """
+    hosts, lags = row.local_host_us, row.local_lag_us
+    if hosts is None or lags is None:
+        return None
+    caught_up = [starved(lag, row.lag_width_us, step_us, limits) for lag in lags]
+    blocked = [0.0] * len(LOCAL_PHASES)
+    idle = [0.0] * len(LOCAL_PHASES)
+    for phase in (*_FEW_LAUNCHES, *COMPUTE):
+        host, device, lag = hosts[phase], row.local_us[phase], lags[phase]
+        if host is None or lag is None:
+            continue
+        if phase in COMPUTE:
+            idle[phase] = min(host, max(0.0, device - lag_low(lag, row.lag_width_us)))
+        if caught_up[phase] is not True:
+            continue
+        drained = float(host - device)
+        if phase in COMPUTE:
+            others = [hosts[other] or 0 for other in COMPUTE if other not in (phase, OPTIMIZER)]
+            drained = min(drained, host - limits.sync_issue_factor * max(others))
+        elif device > limits.sync_device_part * host:
+            continue  # its device ran dry meanwhile: the host did something else
+        if drained >= limits.lag_ahead_share * step_us:
+            blocked[phase] = drained
+    return Holes(tuple(blocked), tuple(idle))

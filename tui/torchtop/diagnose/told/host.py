@@ -1,0 +1,129 @@
+"""A host that issues kernels too slowly, or waits for its own device."""
+
+from __future__ import annotations
+
+from .. import words
+from ..window import Window
+from .case import Case, busy_host, lag, other_rank, slowest_gpu, utilization
+
+
+# ---------------------------------------------------------------------------------------- launch
+def launch_headline(case: Case) -> str:
+    """One sentence."""
+    candidate = case.candidate
+    whose = "The host" if candidate.rank is None else f"The host of rank {candidate.rank}"
+    if candidate.removable is None:
+        return f"{whose} cannot issue kernels as fast as the GPU executes them"
+    return (
+        f"{whose} cannot issue kernels fast enough: the GPU starves {case.share} of each step"
+        f"{case.gain} faster with no launch cost"
+    )
+
+
+def launch_evidence(case: Case) -> list[str | None]:
+    """Numbers that can be checked."""
+    window, rank = case.window, case.candidate.rank
+    behind = lag(window, slowest_gpu(window, rank))
+    return [
+        f"{behind}: nothing is queued for it" if behind else None,
+        utilization(case.facts, rank),
+        _hidden(case),
+        busy_host(case, rank),
+    ]
+
+
+def _hidden(case: Case) -> str | None:
+    rank = case.candidate.rank
+    if rank is None or len(case.window.ranks) < 2:
+        return None
+    other = other_rank(case.window, rank)
+    return (
+        f"rank {other.rank} waits {words.ms(other.wait_us)} a step for it, and issues its own "
+        "kernels meanwhile: that hides what its host needs"
+    )
+
+
+def launch_advice(case: Case) -> list[str | None]:
+    """What to change. Fewer kernels or larger ones help; faster arithmetic does not."""
+    script, ranks = case.facts.script, len(case.window.ranks)
+    batch = _samples(case)
+    return [
+        None
+        if script.get("compile")
+        else 'torch.compile(model, mode="reduce-overhead") fuses kernels and replays CUDA graphs',
+        f"more work a kernel: a larger batch on each GPU{batch}; "
+        "amp and channels_last would not help",
+        _one_by_one(case),
+        f"fewer GPUs at the same global batch: each of the {ranks} gets little work a launch"
+        if ranks > 1
+        else None,
+    ]
+
+
+def _samples(case: Case) -> str:
+    samples = case.window.ranks[0].samples
+    return "" if samples is None else f" than {samples:.0f} samples"
+
+
+def _one_by_one(case: Case) -> str | None:
+    optimizer, share = case.facts.optimizer, case.window.share("optimizer")
+    if optimizer.get("foreach") is not False or optimizer.get("fused") is True:
+        return None
+    if share < case.limits.note:
+        return None
+    return (
+        "fused=True or foreach=True (foreach is off): the optimizer issues its kernels tensor by "
+        f"tensor, {words.percent(share)} of the step"
+    )
+
+
+# ------------------------------------------------------------------------------------------ sync
+def sync_headline(case: Case) -> str:
+    """One sentence."""
+    doing = words.doing(case.candidate.phase or "other")
+    return (
+        f"The host waits for the GPU {doing}, and then the GPU for the host: {case.share} of each "
+        f"step{case.gain} faster without that wait"
+    )
+
+
+def sync_evidence(case: Case) -> list[str | None]:
+    """Numbers that can be checked."""
+    window = case.window
+    idle = {phase: us for phase, us in window.idle_us.items() if us > 0.01 * window.step_us}
+    starves = [f"{phase} (up to {words.ms(us)})" for phase, us in idle.items()]
+    return [
+        blocked(case.window),
+        f"then the queue of the GPU is empty, and it starves in {words.a_list(starves)}"
+        if starves
+        else None,
+        utilization(case.facts),
+    ]
+
+
+def blocked(window: Window) -> str | None:
+    """Where a host waits for its device in each step, and for how long."""
+    waits = {phase: us for phase, us in window.blocked_us.items() if us}
+    if not waits:
+        return None
+    phase = max(waits, key=lambda name: waits[name])
+    steps = (
+        "" if window.blocked_part > 0.99 else f", in {words.percent(window.blocked_part)} of them"
+    )
+    return (
+        f"the host waits {words.ms(waits[phase])} of each {words.ms(window.step_us)} step for its "
+        f"GPU {words.doing(phase)}{steps}"
+    )
+
+
+def sync_advice(case: Case) -> list[str | None]:
+    """What to change."""
+    scaled = case.candidate.phase in ("pre_optimizer", "optimizer")
+    return [
+        "keep results on the GPU and read them every 50 steps: .item(), .cpu(), print() and "
+        "`if tensor:` wait for it",
+        "GradScaler reads its overflow flag here in each step: bf16 autocast needs no GradScaler"
+        if scaled
+        else None,
+        'torch.cuda.set_sync_debug_mode("warn") for a few steps names the lines',
+    ]

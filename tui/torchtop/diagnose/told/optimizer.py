@@ -1,0 +1,52 @@
+"""An optimizer that takes longer than it has to."""
+
+from __future__ import annotations
+
+from .. import words
+from ..updates import NOT_FUSED, PER_TENSOR, slow_updates
+from .case import Case, of_step
+
+_WHY = {
+    PER_TENSOR: ", one tensor after another",
+    NOT_FUSED: ", in several passes over the memory",
+}
+
+
+def headline(case: Case) -> str:
+    """One sentence."""
+    why = _WHY.get(case.candidate.cause or "", "")
+    all_of_it = words.percent(case.window.share("optimizer"))
+    return (
+        f"The optimizer takes {all_of_it} of each step{why}{case.gain} faster "
+        "if it took one pass over the memory"
+    )
+
+
+def evidence(case: Case) -> list[str | None]:
+    """Numbers that can be checked."""
+    known, count = case.facts.optimizer, case.facts.ddp.get("parameters")
+    name = known.get("optimizer") or "the optimizer"
+    options = [f"{option}={known[option]}" for option in ("foreach", "fused") if option in known]
+    updates = slow_updates(case.window, case.facts, case.limits)
+    return [
+        of_step(case.window, "optimizer", f"{name} ({', '.join(options)}) takes"),
+        f"one pass over {count / 1e6:,.0f} million parameters takes about "
+        f"{words.ms(updates.least_us)}"
+        if updates is not None and updates.least_us and isinstance(count, int)
+        else None,
+    ]
+
+
+def advice(case: Case) -> list[str | None]:
+    """What to change."""
+    cause, known = case.candidate.cause, case.facts.optimizer
+    ranks = len(case.window.ranks)
+    now = ", ".join(f"{o}={known.get(o)}" for o in ("foreach", "fused"))
+    return [
+        f"fused=True ({now} now) updates all parameters in one pass" if cause else None,
+        "foreach=True where fused=True is not possible" if cause == PER_TENSOR else None,
+        "take fewer optimizer steps: a larger batch, or accumulate gradients",
+        f"ZeroRedundancyOptimizer lets each of {ranks} ranks update its part"
+        if ranks > 1
+        else None,
+    ]

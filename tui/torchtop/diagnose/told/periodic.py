@@ -1,0 +1,83 @@
+"""Pauses that recur."""
+
+from __future__ import annotations
+
+from .. import words
+from ..pauses import Recurring
+from .case import Case
+
+_WHAT = {
+    "eval": "Evaluation",
+    "save": "Saving checkpoints",
+    "gc": "Python's garbage collection",
+}
+
+
+def headline(case: Case) -> str:
+    """One sentence."""
+    first = case.pauses.recurring[0]
+    others = [_WHAT.get(p.what, "long steps").lower() for p in case.pauses.recurring[1:]]
+    beside = f", with {words.a_list(others)}" if others else ""
+    gain = f"{case.gain} faster without"
+    if not first.what:
+        where = words.doing(first.phase or "other")
+        return f"{_every(first)} takes far longer, {where}{beside}: {case.share} of the time{gain}"
+    return f"{_WHAT[first.what]}{beside} takes {case.share} of the time{gain}"
+
+
+def _every(pause: Recurring) -> str:
+    return f"One step in {pause.every_steps}"
+
+
+def evidence(case: Case) -> list[str | None]:
+    """Numbers that can be checked."""
+    return [_one(case, pause) for pause in case.pauses.recurring]
+
+
+def _one(case: Case, pause: Recurring) -> str:
+    name = _WHAT.get(pause.what, "a long step").lower()
+    who = f" on rank {pause.rank}" if pause.rank is not None else ""
+    every = f" every {pause.every_steps} steps" if pause.every_steps else " several times a step"
+    return (
+        f"{name}{who}: {words.seconds(pause.each_us)} each{every}, "
+        f"{words.percent(pause.share)} of the time; {pause.count} so far; "
+        f"a step takes {words.ms(case.window.step_us)}"
+    )
+
+
+def advice(case: Case) -> list[str | None]:
+    """What to change."""
+    return [text for pause in case.pauses.recurring for text in _against(case, pause)]
+
+
+def _against(case: Case, pause: Recurring) -> list[str]:
+    every = pause.every_steps
+    if pause.what == "gc":
+        return [
+            "gc.freeze() after start-up takes what lives on out of collection; or gc.disable() and "
+            "gc.collect() at the same step on all ranks",
+        ]
+    if pause.what == "save":
+        alone = f"rank {pause.rank} saves and the others wait; " if pause.rank is not None else ""
+        return [
+            f"save less often than every {every} steps, or in the background: {alone}"
+            "torch.distributed.checkpoint.async_save",
+        ]
+    if pause.what == "eval":
+        return [f"evaluate less often than every {every} steps, or on fewer batches"]
+    return [
+        f"look for what the script does every {every} steps {words.doing(pause.phase or 'other')}: "
+        "logging, images, metrics, checkpoints",
+        *_workers(case, pause),
+    ]
+
+
+def _workers(case: Case, pause: Recurring) -> list[str]:
+    """Epochs that start their workers anew."""
+    loader = case.facts.of(0).loader
+    batches = loader.get("batches")
+    if loader.get("persistent_workers") is not False or not loader.get("workers"):
+        return []
+    if not isinstance(batches, int) or abs(batches - (pause.every_steps or 0)) > 1:
+        return []
+    return [f"persistent_workers=True (it is off): each epoch of {batches} batches starts workers"]
