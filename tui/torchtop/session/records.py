@@ -98,11 +98,14 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    phases {phase: {ms, share}}: the frontier across ranks; ms sum to the step,
                    ranks [{rank, step, phases {phase: ms}, step_ms, host_step_ms, wait_ms, lag_ms,
                    data_host_ms, ready, marker, marker_age_s}],
-                   verdict (see below), candidates [{kind, share, rank, phase}],
+                   verdict (see below), findings [verdicts: what the devices say beside it:
+                   THROTTLED, CONTENTION, MEMORY PRESSURE],
+                   candidates [{kind, share, rank, phase}],
                    recent_step_ms (steps finished since the last record, at most 200, for
                    drawing), scalars {name: last value}, progress {step, total_steps or null,
                    eta_s or null}, probe {cost_share, dropped, disabled}
     verdict        kind (VERDICTS), severity (ok|note|warn|critical|unknown), share, rank, phase,
+                   cause (what is behind it, in a word, or null),
                    from_step, to_step, since_s (how long it has stood), gain_bound (upper bound of
                    the speed-up: 1.25 is 25 % faster; null), headline (one sentence),
                    evidence [sentences with numbers], advice [sentences]
@@ -114,9 +117,9 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    ranks [{rank, recorded, phases_us {phase: sum}, host_us, wait_us, lag_us,
                    lag_steps}], gpus [{index, samples, util_percent, sm_active, power_w (sums),
                    sm_active_samples, memory_peak_bytes, energy_j (last)}], verdicts [{kind,
-                   rank, phase, severity, share, seconds, from_step, to_step, gain_bound, headline,
-                   evidence, advice}], scalars {name: {first, last, min}}. Warm-up steps are
-                   counted in warmup_steps and nowhere else.
+                   rank, phase, cause, severity, share, seconds, from_step, to_step, gain_bound,
+                   headline, evidence, advice}], findings [the same], scalars {name: {first, last,
+                   min}}. Warm-up steps are counted in warmup_steps and nowhere else.
 
 ``session.json`` (first supervisor, once)
     schema, id, name, workload, source (builtin|file|script|module|command), argv (the script and
