@@ -272,3 +272,23 @@ def test_a_scalar_that_comes_late_lines_up_with_the_points() -> None:
     state.apply("analysis.jsonl", record("analysis", 3, scalars={}))
 
     assert state.snapshot().scalar_series == {"loss": (None, 0.5, None)}
+
+
+def test_a_run_that_is_over_is_shown_as_it_was_before_it_ended() -> None:
+    # Given a machine that idles once training is stopped
+    busy = [record("tick", s, gpus={"util_percent": [90, 80]}, host={}) for s in range(50, 58)]
+    idle = [record("tick", s, gpus={"util_percent": [0, 0]}, host={}) for s in (59, 60)]
+    header = FILES[DEVICES][0]
+    stop = record("stop", 58.5, requested_by="viewer", mode="stop", why="user")
+    ended = [record("exit", 60, cause="stopped"), record("end", 61, status="stopped")]
+    state = SessionState(META)
+    for told in (header, *busy, *idle):
+        state.apply(DEVICES, told)
+    for told in (record("header", 0.5), stop):
+        state.apply(EVENTS, told)
+
+    # Then while it stops the present counts, and afterwards the last of its own moments
+    assert [gpu.now["util_percent"] for gpu in state.snapshot(60 * S).gpus] == [0, 0]
+    for told in ended:
+        state.apply(EVENTS, told)
+    assert [gpu.now["util_percent"] for gpu in state.snapshot(62 * S).gpus] == [90, 80]

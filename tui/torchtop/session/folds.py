@@ -12,6 +12,9 @@ from torchtop.session.records import Record
 SERIES_SECONDS = 900
 """Length of the per-second series; older history is in the minutes."""
 
+_RECENT_TICKS = 40
+"""Seconds that an end may take: the whole stop ladder."""
+
 DEVICE_METRICS = ("util_percent", "sm_active", "memory_used_bytes", "power_w")
 """Device metrics that are kept as series for the charts."""
 
@@ -22,6 +25,8 @@ class NodeFold:
 
     header: dict[str, Any] = field(default_factory=dict)
     tick: dict[str, Any] = field(default_factory=dict)
+    recent: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_RECENT_TICKS))
+    """The last ticks, `tick` among them."""
     processes: dict[str, Any] = field(default_factory=dict)
     gpu_series: list[dict[str, deque[float | None]]] = field(default_factory=list)
     cpu_series: deque[float | None] = field(default_factory=lambda: deque(maxlen=SERIES_SECONDS))
@@ -44,6 +49,17 @@ class NodeFold:
                 for name, values in series.items():
                     values.append(at(columns[name], index))
             self.tick = record
+            self.recent.append(record)
+
+    def tick_before(self, mono_ns: int | None) -> dict[str, Any]:
+        """The last tick before a moment: that of a run's end, after which the GPUs idle.
+
+        The last of all where there is no such moment, or no tick that old.
+        """
+        if mono_ns is None:
+            return self.tick
+        stamped = (tick for tick in reversed(self.recent) if tick.get("mono_ns", 0) < mono_ns)
+        return next(stamped, self.tick)
 
 
 @dataclass
@@ -62,19 +78,20 @@ class RankFold:
     process_header: dict[str, Any] = field(default_factory=dict)
     process_source: str = ""
     exit_code: int | None = None
+    exited_ns: int | None = None
     exception: dict[str, Any] | None = None
 
     def apply_process(self, source: str, record: Record) -> None:
         """Take in one record of rank.py's file `source`."""
         if record["kind"] == "header" and _is_newer(record, self.process_header):
             self.process_source, self.process_header = source, record
-            self.exit_code = self.exception = self.disabled = None
+            self.exit_code = self.exited_ns = self.exception = self.disabled = None
         elif source != self.process_source:
             return  # of an attempt before the last
         elif record["kind"] == "exception":
             self.exception = record
         elif record["kind"] == "exit":
-            self.exit_code = record.get("code")
+            self.exit_code, self.exited_ns = record.get("code"), record.get("mono_ns")
         elif record["kind"] == "probe":
             self.disabled = record.get("disabled")
 

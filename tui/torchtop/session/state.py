@@ -289,6 +289,18 @@ class SessionState:
             return "stopping"
         return "running" if self._analysis and self._analysis.get("steps") else "starting"
 
+    @property
+    def _over_ns(self) -> int | None:
+        """When training ended; from then on a tick shows a machine that idles. None while it runs.
+
+        Of a run on several nodes only as far as their clocks agree.
+        """
+        if not self._end:
+            return None
+        asked = [e["mono_ns"] for e in self._events if e["kind"] in ("stop", "exit")]
+        left = [rank.exited_ns for rank in self._ranks.values() if rank.exited_ns]
+        return min([*asked, *left], default=None)
+
     def _gpus(self, now: int) -> list[Gpu]:
         by_uuid: dict[str, list[int]] = {}
         for number, rank in self._ranks.items():
@@ -297,7 +309,7 @@ class SessionState:
                 by_uuid.setdefault(uuid, []).append(number)
         gpus = []
         for host, node in sorted(self._nodes.items()):
-            metrics = node.tick.get("gpus") or {}
+            metrics = node.tick_before(self._over_ns).get("gpus") or {}
             for i, facts in enumerate(node.header.get("gpus") or []):
                 series = node.gpu_series[i]
                 gpus.append(
@@ -319,7 +331,7 @@ class SessionState:
             Host(
                 name=name,
                 facts=node.header,
-                now=node.tick.get("host") or {},
+                now=node.tick_before(self._over_ns).get("host") or {},
                 cpu_series=tuple(node.cpu_series),
                 age_s=_age(node.tick, now),
                 nvml_error=node.header.get("nvml_error"),

@@ -86,9 +86,9 @@ def _words(event: Mapping[str, Any]) -> tuple[str, str]:
             "critical"
         )
     if kind == "rank_exit":
-        how = event.get("signal") or f"status {event.get('code')}"
-        bad = bool(event.get("signal") or event.get("code"))
-        return f"rank {event.get('rank')} left: {clean(how, 30)}", "warn" if bad else "dim"
+        how, code = event.get("signal"), event.get("code")
+        told = f" by {clean(how, 30)}" if how else "" if code is None else f": status {code}"
+        return f"rank {event.get('rank')} ended{told}", "warn" if how or code else "dim"
     if kind == "exit":
         cause = clean(event.get("cause"), 40)
         good = cause in failure.IN_ORDER
