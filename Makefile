@@ -22,7 +22,7 @@ TORCH_ORIGIN = import sys, torch; print("own" if torch.__file__.startswith(sys.p
 # The folder on sys.path that holds it.
 TORCH_FOLDER = import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))
 
-.PHONY: help setup run test lint bench screenshots clean
+.PHONY: help setup run test lint bench score screenshots clean
 
 help: ## list the targets
 	@echo "make TARGET [PYTHON=python3.12] [ARGS=...]"
@@ -44,6 +44,9 @@ lint: $(READY) ## ruff, mypy --strict, and the import contracts
 
 bench: $(READY) ## measure what torchtop itself costs
 	@exec $(PY) tests/bench/run.py $(ARGS)
+
+score: $(READY) ## run faults with a known answer and score the verdicts; ARGS="--help" tells how
+	@exec $(PY) tests/score/run.py $(ARGS)
 
 screenshots: $(READY) ## draw screenshots/ again from the recorded sessions
 	@exec $(PY) screenshots/make.py $(ARGS)

@@ -39,7 +39,9 @@ class Contender:
     ) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.communicate()
+            self._process.wait()
+            if self._process.stdout is not None:
+                self._process.stdout.close()
 
     @property
     def pid(self) -> int | None:

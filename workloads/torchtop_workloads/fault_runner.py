@@ -35,6 +35,10 @@ from torchtop_workloads.registry import FAULT_PREFIX
 WARM_UP = 10
 """Steps at the start of each part that are not timed: DDP, cuDNN and the loader settle in them."""
 
+PROFILED_FROM = (9, 2)
+"""The first step under the profiler, without and with loader workers: the profiler takes long to
+start, and what workers get ahead meanwhile is to be used up before the warm-up ends."""
+
 MODES = ("fault", "fixed", "profile")
 
 Marker = Callable[[str], AbstractContextManager[Any]]
@@ -132,10 +136,12 @@ def train(job: common.Job, settings: SimpleNamespace, part: Part, first: int) ->
         training = Training(job, settings, stack)
         limit = Limit(job, part, settings, first, len(training.loader))
         profiler = Profiler(job, part)
+        profiled_from = first + PROFILED_FROM[settings.workers > 0]
         step, going = first, True
         while going:
-            if step == first + WARM_UP:
+            if step == profiled_from:
                 profiler.start()
+            if step == first + WARM_UP:
                 limit.settle()
             with profiler.mark(f"torchtop.step#{step}"):
                 training.step(step, profiler.mark)

@@ -19,10 +19,10 @@ from torchtop_workloads.registry import FAULT_PREFIX, Option, Value, Workload
 MODULE = "torchtop_workloads.fault_runner"
 
 SETTINGS: tuple[Option, ...] = (
-    Option("batch", "int", 12288, "rows in a step over all ranks together", (), 1, 768, True),
+    Option("batch", "int", 12288, "rows in a step over all ranks together", (), 1, 1536, True),
     Option("features", "int", 32, "numbers in a row", minimum=1),
     Option("ops", "int", 0, "tiny operations before the layers", minimum=0),
-    Option("width", "int", 4096, "width of the layers", (), 1, 256),
+    Option("width", "int", 4096, "width of the layers", (), 1, 192),
     Option("depth", "int", 12, "number of layers", (), 0, 6),
     Option("batch_norm", "bool", False, "a batch normalisation, whose buffers DDP broadcasts"),
     Option("precision", "str", "bf16", "of the layers", ("bf16", "fp16", "fp32"), None, "fp32"),
@@ -153,9 +153,7 @@ def _straggler(
 ) -> Fault:
     phase = more.get("slow_phase", phases[0])
     settings = {"slow_phase": phase, "slow_rank": str(rank), **more}
-    cpu = {"workers": 1, "delay_ms": 120.0} if phase == "data" else {}
-    if phase == "host":
-        cpu = {"delay_ms": 30.0}
+    cpu = {"workers": 1, "delay_ms": 140.0} if phase == "data" else {"delay_ms": 30.0}
     fix = {"slow_phase": "none"}
     return Fault(code, name, summary, ("STRAGGLER",), settings, fix, cpu, (rank,), phases)
 
@@ -174,7 +172,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     replace(
         _loader("F1", "slow-loader", "loader workers that need longer than a step"),
-        cpu={"workers": 2},
+        cpu={"workers": 2, "load_ms": 300.0},
     ),
     Fault(
         "F1h",
@@ -245,7 +243,7 @@ FAULTS: tuple[Fault, ...] = (
         "control: large gradients, averaged once in four micro-batches",
         ("COMPUTE-BOUND", "COMM"),
         {**_WIDE, "batch": 8192, "accumulate": 4},
-        cpu={"width": 256, "depth": 6, "batch": 1536},
+        cpu={"width": 192, "depth": 6, "batch": 1536},
         healthy=True,
     ),
     _straggler("F6d", "slow-data", "one rank's loader is slow", "data", workers=2, delay_ms=120.0),
@@ -261,6 +259,7 @@ FAULTS: tuple[Fault, ...] = (
         ("STRAGGLER",),
         {"slow_phase": "forward", "slow_rank": "random"},
         {"slow_rank": "all"},
+        cpu={"delay_ms": 40.0},
         ranks=(None,),
         phases=("forward",),
     ),
