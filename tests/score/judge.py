@@ -23,6 +23,9 @@ WINDOW_S = 10.0
 """No wrong verdict may stand for longer: the window that verdicts are made from."""
 
 
+_MISCOUNTED = "script and probe do not count the same steps"
+
+
 @dataclass(frozen=True)
 class Row:
     """One fault of the matrix. Shares are 0..1 of the step; None where not known."""
@@ -87,12 +90,12 @@ def judge(fault: Fault, recording: Recording, traces: Mapping[int, list[dict[str
     part = recording.parts.get("fault")
     if part is None or part.settled_ns is None:
         return Row(**told, problem="it did not train until its warm-up was over")
-    told |= _verdicts(fault, part, recording.analyses)
-    told |= _against_trace(fault, recording, traces, told)
-    told |= _counterfactual(recording.parts)
-    if recording.misaligned:
-        told["problem"] = "script and probe do not count the same steps"
-    return Row(**told)
+    verdicts = _verdicts(fault, part, recording.analyses)
+    compared = _against_trace(fault, recording, traces, verdicts)
+    counted = {"problem": _MISCOUNTED} if recording.misaligned else {}
+    problems = [found.pop("problem", None) for found in (verdicts, compared, counted)]
+    told["problem"] = "; ".join(filter(None, problems)) or None
+    return Row(**told, **verdicts, **compared, **_counterfactual(recording.parts))
 
 
 # -- verdicts ------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--fixed-seconds", type=float, help="for that (2.5 on cuda, 5 on cpu)")
     parser.add_argument("--profile", action="store_true", help="also under torch.profiler")
-    parser.add_argument("--profile-steps", type=int, default=16, help="for that (16)")
+    parser.add_argument("--profile-steps", type=int, default=24, help="for that (24)")
     parser.add_argument("--out", default="build/score", metavar="DIR", help="(build/score)")
     parser.add_argument("--budget", type=float, default=3600.0, metavar="S", help="stop in time")
     parser.add_argument("-o", "--option", action="append", default=[], metavar="KEY=VALUE")
