@@ -153,8 +153,8 @@ class TestFailure:
 
     def test_the_events_tell_the_order(self, view_of: Callable[[str], View]) -> None:
         shown = text(view_of("failed"), "events", 100, 8)
-        assert "rank 1 left: status 1" in shown
-        assert "rank 0 left: SIGTERM" in shown
+        assert "rank 1 ended: status 1" in shown
+        assert "rank 0 ended by SIGTERM" in shown
         assert "exit: out_of_memory" in shown and "session failed" in shown
 
     def test_a_run_that_ended_as_meant_is_no_failure(self, view_of: Callable[[str], View]) -> None:

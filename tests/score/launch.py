@@ -113,6 +113,15 @@ class Run:
             self._process.wait(seconds)
         return self._process.poll() is not None
 
+    def wait_done(self) -> None:
+        """Wait until it needs the device no longer: it may still write its trace, and end."""
+        done = self._gate.with_name(self._gate.name + ".done")
+        while not done.exists() and self._left_s() > 0 and not self.wait(0.1):
+            pass
+
+    def _left_s(self) -> float:
+        return self._started_s + self._plan.limit_s - time.monotonic()
+
     def finish(self) -> int | None:
         """Wait for its end, or make it end when its time is up, and keep what it has recorded.
 
@@ -121,8 +130,7 @@ class Run:
         Returns:
             The program's exit status; None where it had to be ended.
         """
-        left = self._started_s + self._plan.limit_s - time.monotonic()
-        status = self._process.returncode if self.wait(max(1.0, left)) else None
+        status = self._process.returncode if self.wait(max(1.0, self._left_s())) else None
         self.end()
         found = sorted((self.home / "sessions").glob("*"))
         if found:
@@ -155,54 +163,80 @@ def keep_traces(home: Path, folder: Path) -> None:
     shutil.rmtree(home, ignore_errors=True)
 
 
-def run_all(
-    faults: Sequence[Fault], plan: Plan, out: Path, *, ahead: bool, budget_s: float
-) -> list[str]:
-    """Run faults one after the other.
+class Series:
+    """Runs of faults, one after the other.
 
     Args:
-        faults: which.
-        plan: how.
+        plan: how each is run.
         out: a folder for each goes here.
-        ahead: start the next one's processes while one still runs; they wait with torch loaded.
+        ahead: overlap them: the next one's processes start while one still runs, and wait with
+            torch loaded; they go on while that one writes its trace and ends.
         budget_s: start none that might not be through by then.
 
-    Returns:
-        The codes of those that did not end well, or were not started.
+    Attributes:
+        failed: the codes of those that did not end well, or were not started.
     """
-    began = time.monotonic()
-    lasted = 0.0
-    failed: list[str] = []
-    coming: Run | None = None
-    jobs: list[Future[None]] = []
-    with ExitStack() as stack:
-        later = stack.enter_context(ProcessPoolExecutor(2)) if ahead else None
-        for index, fault in enumerate(faults):
-            if time.monotonic() - began + lasted > budget_s:
-                print(f"score: out of time before {fault.code}", file=sys.stderr)
-                return failed + [left.code for left in faults[index:]]
-            at = time.monotonic()
-            run, coming = coming or _started(fault, plan, out, stack), None
+
+    def __init__(self, plan: Plan, out: Path, *, ahead: bool, budget_s: float) -> None:
+        self.failed: list[str] = []
+        self._plan = plan
+        self._out = out
+        self._ahead = ahead
+        self._budget_s = budget_s
+        self._began_s = time.monotonic()
+        self._stack = ExitStack()
+        self._jobs: list[Future[None]] = []
+
+    def run(self, faults: Sequence[Fault]) -> None:
+        """Run them; nothing is left running, whatever happens."""
+        with self._stack:
+            pool = self._stack.enter_context(ProcessPoolExecutor(2)) if self._ahead else None
+            self._run(list(faults), pool)
+            for job in self._jobs:
+                job.result()
+
+    def _run(self, faults: list[Fault], pool: ProcessPoolExecutor | None) -> None:
+        ending: Run | None = None
+        coming: Run | None = None
+        longest = 0.0
+        while faults:
+            if self._spent_s() + longest > self._budget_s:
+                print(f"score: out of time before {faults[0].code}", file=sys.stderr)
+                self.failed += [fault.code for fault in faults]
+                break
+            began = self._spent_s()
+            run, coming = coming or self._start(faults[0]), None
+            del faults[0]
             run.begin()
-            if ahead and index + 1 < len(faults) and not run.wait(plan.seconds):
-                coming = _started(faults[index + 1], plan, out, stack)
-            status = run.finish()
-            if later is not None:
-                jobs.append(later.submit(keep_traces, run.home, run.folder))
-            else:
-                keep_traces(run.home, run.folder)
-            lasted = max(lasted, time.monotonic() - at)
-            took = f"{time.monotonic() - at:.0f} s"
-            print(f"score: {fault.code} {fault.name}: status {status}, {took}", file=sys.stderr)
-            if status != 0:
-                failed.append(fault.code)
-        for job in jobs:
-            job.result()
-    return failed
+            self._finish(ending, pool)
+            if self._ahead and faults and not run.wait(self._plan.seconds):
+                coming = self._start(faults[0])
+            run.wait_done()
+            ending = run
+            if not self._ahead:
+                self._finish(ending, pool)
+                ending = None
+            longest = max(longest, self._spent_s() - began)
+        self._finish(ending, pool)
 
+    def _spent_s(self) -> float:
+        return time.monotonic() - self._began_s
 
-def _started(fault: Fault, plan: Plan, out: Path, stack: ExitStack) -> Run:
-    run = Run(fault, plan, out / fault.code)
-    stack.callback(shutil.rmtree, run.home, ignore_errors=True)
-    stack.callback(run.end)
-    return run
+    def _start(self, fault: Fault) -> Run:
+        run = Run(fault, self._plan, self._out / fault.code)
+        self._stack.callback(shutil.rmtree, run.home, ignore_errors=True)
+        self._stack.callback(run.end)
+        return run
+
+    def _finish(self, run: Run | None, pool: ProcessPoolExecutor | None) -> None:
+        if run is None:
+            return
+        status = run.finish()
+        if pool is None:
+            keep_traces(run.home, run.folder)
+        else:
+            self._jobs.append(pool.submit(keep_traces, run.home, run.folder))
+        told = f"{run.fault.code} {run.fault.name}: status {status} at {self._spent_s():.0f} s"
+        print(f"score: {told}", file=sys.stderr, flush=True)
+        if status != 0:
+            self.failed.append(run.fault.code)

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[0:1] = [str(ROOT / part) for part in ("tui", "workloads", "tests")]
 
 from score import judge, recording, report  # noqa: E402
-from score.launch import Plan, run_all  # noqa: E402
+from score.launch import Plan, Series  # noqa: E402
 from torchtop.launch.analyst import analyse_again  # noqa: E402
 from torchtop.session.paths import SessionError, SessionPaths  # noqa: E402
 from torchtop_workloads import faults  # noqa: E402
@@ -76,7 +76,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--budget", type=float, default=3600.0, metavar="S", help="stop in time")
     parser.add_argument("-o", "--option", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument(
-        "--no-ahead", action="store_true", help="never start a run while another is under way"
+        "--ahead",
+        action=argparse.BooleanOptionalAction,
+        help="start the next run while one is under way (on cuda)",
     )
     return parser
 
@@ -91,7 +93,7 @@ def _run(options: argparse.Namespace) -> list[str]:
         tuple(options.option),
     )
     # On a CPU the start of a run would be another fault of the one before.
-    ahead = device == "cuda" and not options.no_ahead
+    ahead = device == "cuda" if options.ahead is None else options.ahead
     out = Path(options.out).absolute()
     return run_all(_chosen(options.faults, device), plan, out, ahead=ahead, budget_s=options.budget)
 

@@ -35,6 +35,9 @@ from torchtop_workloads.registry import FAULT_PREFIX
 WARM_UP = 10
 """Steps at the start of each part that are not timed: DDP, cuDNN and the loader settle in them."""
 
+DONE = ".done"
+"""Suffix of the file beside the gate that appears when the device is no longer needed."""
+
 PROFILED_FROM = (9, 2)
 """The first step under the profiler, without and with loader workers: the profiler takes long to
 start, and what workers get ahead meanwhile is to be used up before the warm-up ends."""
@@ -69,7 +72,7 @@ def main() -> None:
                 if part.mode == "fixed":
                     settings = SimpleNamespace(**{**vars(settings), **fault.fix})
                 contender.set_busy(settings.contender)
-                first = train(job, settings, part, first)
+                first = train(job, settings, part, first, last=part is parts[-1])
 
 
 def _chosen(argv: Sequence[str]) -> faults.Fault:
@@ -119,7 +122,7 @@ def schedule(text: str | None) -> list[Part]:
     return parts
 
 
-def train(job: common.Job, settings: SimpleNamespace, part: Part, first: int) -> int:
+def train(job: common.Job, settings: SimpleNamespace, part: Part, first: int, *, last: bool) -> int:
     """Train for one part of the run.
 
     Args:
@@ -127,6 +130,7 @@ def train(job: common.Job, settings: SimpleNamespace, part: Part, first: int) ->
         settings: of the fault, or of what is left of it without its cause.
         part: how long, and what for.
         first: number of the first step.
+        last: whether no other part follows.
 
     Returns:
         The number of the step after the last.
@@ -148,6 +152,8 @@ def train(job: common.Job, settings: SimpleNamespace, part: Part, first: int) ->
             step += 1
             going = limit.goes_on(step)
         limit.end(step)
+        if last and job.rank == 0 and job.options.gate:
+            Path(job.options.gate + DONE).touch()
         profiler.stop()
         del training
     gc.collect()

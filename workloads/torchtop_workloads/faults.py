@@ -235,7 +235,12 @@ FAULTS: tuple[Fault, ...] = (
         {"width": 4096, "depth": 4, "batch": 32},
         {"synchronise": False},
         cpu=None,
-        env={"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_SOCKET_IFNAME": "lo"},
+        env={
+            "NCCL_P2P_DISABLE": "1",
+            "NCCL_SHM_DISABLE": "1",
+            "NCCL_IB_DISABLE": "1",
+            "NCCL_SOCKET_IFNAME": "lo",
+        },
     ),
     Fault(
         "F5n",

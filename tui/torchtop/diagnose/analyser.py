@@ -15,7 +15,7 @@ from .devices import NodeState
 from .frontier import FrontierStep
 from .liveness import marker_age_s, nothing_to_judge
 from .pauses import NO_PAUSES
-from .ranks import RankState
+from .ranks import Pause, RankState
 from .rollup import Rollup
 from .rows import integer, parse_steps
 from .select import is_startup, select, usual_work_us
@@ -168,8 +168,7 @@ class Analyser:
             now_ns: CLOCK_MONOTONIC of the host of rank 0.
         """
         kept = list(self._steps)
-        told = {rank: state.pauses for rank, state in self._ranks.items()}
-        self._pauses = pauses.find(kept, told, self._limits)
+        self._pauses = pauses.find(kept, self._told_pauses(), self._limits)
         steps, rare, recurring, ready = select(kept, self._limits, self._pauses.steps)
         window = summarise(steps, self._cuda, self._limits, rare, recurring) if steps else None
         judged = self._judge(now_ns, window, steps, ready)
@@ -286,6 +285,12 @@ class Analyser:
         for step in self._unrolled:
             self._rollup.add_step(step, is_startup(step, usual, self._limits))
         self._unrolled.clear()
+
+    def _told_pauses(self) -> dict[int, deque[Pause]]:
+        """The pauses of the ranks whose clock is that of the lowest rank."""
+        boot = self._ranks[min(self._ranks)].header.get("boot_id") if self._ranks else None
+        same = [s for s in self._ranks.values() if s.header.get("boot_id") == boot]
+        return {state.rank: state.pauses for state in same}
 
     def _last_step(self) -> int | None:
         """The last step that all ranks finished."""

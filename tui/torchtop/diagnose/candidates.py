@@ -51,10 +51,9 @@ def candidates(
     if len(window.ranks) > 1:
         found += [_comm(window, limits), straggler]
     copied = copies(window, facts, limits) if window.cuda else None
-    waits = _host_waits(window, copied)
     found += [_copies(window, copied, straggler), _optimizer(window, facts, straggler, limits)]
     if window.cuda:
-        found += _starving(window, facts, [c for c in found if c], waits, held, limits)
+        found = _with_starving(window, facts, [c for c in found if c], copied, held, limits)
     known = [candidate for candidate in found if candidate is not None and candidate.share > 0]
     return tuple(sorted(known, key=lambda candidate: -candidate.share))
 
@@ -165,41 +164,50 @@ def _late_data_us(window: Window, facts: Facts, limits: Thresholds) -> float:
     return late if leader.data_host_us is None else min(late, max(0.0, leader.data_host_us - host))
 
 
-def _host_waits(window: Window, copied: Copies | None) -> dict[str, float]:
-    """By phase, the share of the step in which the critical host waits for its device."""
-    waits = {phase: us / window.step_us for phase, us in window.blocked_us.items() if us}
-    if copied is not None and not copied.pinned:
-        waits.pop("forward", None)  # it is the copy that it waits for
-    return waits
-
-
-def _starving(
+def _with_starving(
     window: Window,
     facts: Facts,
-    found: Sequence[Candidate],
-    waits: Mapping[str, float],
+    found: list[Candidate],
+    copied: Copies | None,
     held: Held | None,
     limits: Thresholds,
 ) -> list[Candidate | None]:
-    """Devices that starve: after their host has waited for them (SYNC), or all along (LAUNCH)."""
+    """The candidates, with devices that starve: after a wait of their host, or all along."""
     # A spinning NCCL kernel is no idle time; a late batch or a stalled host is.
     told = sum(c.share for c in found if c.kind not in ("COMM", "PERIODIC"))
     idle = _idle_share(window, facts)
     rest = None if idle is None else max(0.0, idle - told)
-    sync = _sync(window, waits, rest)
-    taken = sync.share if sync is not None else 0.0
-    return [sync, _launch(window, found, rest, taken, held, limits)]
+    sync = _sync(window, rest)
+    launch = _launch(window, found, rest, sync.share if sync else 0.0, held, limits)
+    if sync is not None and sync.phase == "forward" and _waits_for_copy(copied, window, limits):
+        share = sync.share + sum(c.share for c in found if c.kind == "H2D")
+        kept = [c for c in found if c.kind != "H2D"]
+        return [*kept, launch, Candidate("H2D", share, None, "forward", share, cause="unpinned")]
+    return [*found, launch, sync]
 
 
-def _sync(window: Window, waits: Mapping[str, float], idle: float | None) -> Candidate | None:
+def _waits_for_copy(copied: Copies | None, window: Window, limits: Thresholds) -> bool:
+    """Whether it is for the copy of its batch that a host waits in forward.
+
+    Without workers, a small batch may as well be on the device already.
+    """
+    if copied is None or copied.pinned:
+        return False
+    return copied.from_workers or copied.us >= limits.note * window.step_us
+
+
+def _sync(window: Window, idle: float | None) -> Candidate | None:
     """What the device loses after its host has waited for it.
 
     At most the time that the host waited, because without it the host is the limit; and at most
     the time that the device can have been idle in what follows, by its lag and its utilization.
     """
+    waits = {phase: us / window.step_us for phase, us in window.blocked_us.items() if us}
     if not waits:
         return None
-    most = sum(window.idle_us.values()) / window.step_us
+    # While a host waits in forward, its device works; only utilization tells for how long.
+    unclear = waits if idle is None else {}
+    most = sum(us for p, us in window.idle_us.items() if p not in unclear) / window.step_us
     share = min(sum(waits.values()), most, 1.0 if idle is None else idle)
     phase = max(waits, key=lambda name: waits[name])
     return Candidate("SYNC", share, None, phase, share, waits)

@@ -86,6 +86,8 @@ def _rank(
         for beat in state.beats
         if beat.ready is not None and span[0] <= beat.mono_ns <= span[1]
     ]
+    since_ns = max(ready_ns - int(limits.window_s * 1e9), span[1] - int(limits.retries_s * 1e9))
+    retries, retries_s = state.retries_since(since_ns)
     return RankFacts(
         rank=state.rank,
         host=state.host,
@@ -96,7 +98,8 @@ def _rank(
         queue=workers * prefetch if workers and prefetch else None,
         gpu_uuid=state.gpu_uuid,
         gpu=_gpu(state, node, span),
-        retries=state.retries_since(max(ready_ns, span[1] - int(limits.retries_s * 1e9))),
+        retries=retries,
+        retries_s=retries_s,
         reserved_bytes=integer(state.memory[-1].get("reserved_bytes")) if state.memory else None,
     )
 

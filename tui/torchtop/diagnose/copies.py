@@ -22,6 +22,8 @@ class Copies:
     us: float
     step_bytes: float
     pinned: bool
+    from_workers: bool
+    """Whether loader workers make the batches, which then come to host memory."""
 
 
 def copies(window: Window, facts: Facts, limits: Thresholds) -> Copies | None:
@@ -47,7 +49,8 @@ def _of_rank(means: RankMeans, window: Window, facts: Facts, limits: Thresholds)
     fast = limits.pinned_fast_gb_s if pinned else limits.pageable_fast_gb_s
     most, least = total / slow / 1000, total / fast / 1000
     us = max(least, min(most, beyond_computing_us(means, limits)))
-    return Copies(means.rank, min(us, means.phases_us["forward"]), total, pinned)
+    workers = bool(loader.get("workers"))
+    return Copies(means.rank, min(us, means.phases_us["forward"]), total, pinned, workers)
 
 
 def beyond_computing_us(means: RankMeans, limits: Thresholds) -> float:

@@ -63,7 +63,9 @@ class RankFacts:
     gpu_uuid: str | None = None
     gpu: GpuFacts = GpuFacts()
     retries: int = 0
-    """Times that the allocator ran out of memory and flushed its cache, of late."""
+    """Times that the allocator ran out of memory and flushed its cache, of late..."""
+    retries_s: float = 0.0
+    """...in so many seconds."""
     reserved_bytes: int | None = None
 
     @property

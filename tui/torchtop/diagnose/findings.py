@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from . import words
+from .copies import beyond_computing_us
 from .facts import Facts, GpuFacts, RankFacts
 from .frontier import LOCAL_PHASES
 from .thresholds import Thresholds
@@ -64,11 +65,8 @@ def _in_place_of(verdict: Verdict, finding: Verdict, scene: Scene) -> Verdict:
     """The finding, with what the verdict that it explains knows of the loss."""
     healthy = verdict.kind == "COMPUTE-BOUND"
     share, bound = verdict.share, verdict.gain_bound
-    if healthy:  # all that is computed takes longer by what the clock is lower
-        gpu = scene.facts.of(finding.rank).gpu
-        reference = _reference_mhz(scene.facts.of(finding.rank), scene.facts)
-        lost = 1 - (gpu.sm_clock_mhz or 0.0) / reference if reference else 0.0
-        share = lost * (verdict.share or 0.0)
+    if healthy:
+        share = _cost(finding, scene)
         bound = 1 / (1 - min(share, 0.99))
     told = "" if share is None else f", which costs {words.percent(share)} of each step"
     gain = "" if bound is None else f": up to {words.times(bound)} faster"
@@ -87,13 +85,37 @@ def _in_place_of(verdict: Verdict, finding: Verdict, scene: Scene) -> Verdict:
 
 
 def _explains(finding: Verdict, verdict: Verdict, scene: Scene) -> bool:
+    """Whether a finding is what is behind a verdict."""
+    if verdict.kind == "COMPUTE-BOUND":
+        serious = finding.severity in ("warn", "critical") and finding.kind != "CONTENTION"
+        return serious and _cost(finding, scene) >= scene.limits.note
     if finding.kind == "MEMORY PRESSURE":
-        return verdict.kind in ("SYNC", "LAUNCH", "UNDECIDED") and finding.severity != "note"
-    same = verdict.kind == "STRAGGLER" and verdict.rank == finding.rank
-    if same and verdict.phase in _COMPUTE:
-        return finding.kind == "CONTENTION" or _is_slow_enough(finding, verdict, scene)
-    everyone = verdict.kind == "COMPUTE-BOUND" and finding.severity in ("warn", "critical")
-    return everyone and finding.kind == "THROTTLED"
+        return verdict.kind in ("SYNC", "LAUNCH", "UNDECIDED")
+    if verdict.kind != "STRAGGLER" or verdict.rank != finding.rank:
+        return False
+    if verdict.phase not in _COMPUTE:
+        return False
+    return finding.kind == "CONTENTION" or _is_slow_enough(finding, verdict, scene)
+
+
+def _cost(finding: Verdict, scene: Scene) -> float:
+    """The share of the step that a finding costs a run that nothing else holds back.
+
+    A lower clock makes all of the computing longer. An allocator that waits for its device does so
+    where memory is taken, which is forward: what that takes beyond computing.
+    """
+    window, rank = scene.window, scene.facts.of(finding.rank)
+    means = next((r for r in window.ranks if r.rank == finding.rank), None)
+    if means is None or not window.step_us:
+        return 0.0
+    if finding.kind == "THROTTLED":
+        reference = _reference_mhz(rank, scene.facts)
+        lost = 1 - (rank.gpu.sm_clock_mhz or 0.0) / reference if reference else 0.0
+        return lost * sum(window.share(phase) for phase in _COMPUTE)
+    steps = rank.retries_s * 1e6 / window.step_us
+    if finding.cause == "retries" and rank.retries < scene.limits.retries_steps * steps:
+        return 0.0
+    return beyond_computing_us(means, scene.limits) / window.step_us
 
 
 def _is_slow_enough(finding: Verdict, verdict: Verdict, scene: Scene) -> bool:

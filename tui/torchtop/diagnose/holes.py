@@ -9,10 +9,11 @@ device starved.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from .excess import COMPUTE, lag_low, starved
-from .frontier import LOCAL_PHASES, OPTIMIZER, OTHER, PRE_OPTIMIZER, Row
+from .frontier import BACKWARD, FORWARD, LOCAL_PHASES, OTHER, PRE_OPTIMIZER, Row
 from .thresholds import Thresholds
 
 _FEW_LAUNCHES = (PRE_OPTIMIZER, OTHER)
@@ -51,16 +52,30 @@ def holes(row: Row, step_us: float, limits: Thresholds) -> Holes | None:
         host, device, lag = hosts[phase], row.local_us[phase], lags[phase]
         if host is None or lag is None:
             continue
+        issuing = float(host) if phase in COMPUTE else 0.0
+        if caught_up[phase] is True:
+            drained = _drained_us(phase, hosts, device, limits)
+            if drained >= limits.lag_ahead_share * step_us:
+                blocked[phase] = drained
+                issuing = min(issuing, _issuing_us(phase, hosts, limits))
         if phase in COMPUTE:
-            idle[phase] = min(host, max(0.0, device - lag_low(lag, row.lag_width_us)))
-        if caught_up[phase] is not True:
-            continue
-        drained = float(host - device)
-        if phase in COMPUTE:
-            others = [hosts[other] or 0 for other in COMPUTE if other not in (phase, OPTIMIZER)]
-            drained = min(drained, host - limits.sync_issue_factor * max(others))
-        elif device > limits.sync_device_part * host:
-            continue  # its device ran dry meanwhile: the host did something else
-        if drained >= limits.lag_ahead_share * step_us:
-            blocked[phase] = drained
+            idle[phase] = min(issuing, max(0.0, device - lag_low(lag, row.lag_width_us)))
     return Holes(tuple(blocked), tuple(idle))
+
+
+def _drained_us(
+    phase: int, hosts: Sequence[int | None], device_us: int, limits: Thresholds
+) -> float:
+    """How much of its lead a host lost in a phase by waiting, as far as that is certain."""
+    host = hosts[phase] or 0
+    if phase in COMPUTE:
+        return min(host - device_us, host - _issuing_us(phase, hosts, limits))
+    if device_us > limits.sync_device_part * host:
+        return 0.0  # its device ran dry meanwhile: the host did something else
+    return float(host - device_us)
+
+
+def _issuing_us(phase: int, hosts: Sequence[int | None], limits: Thresholds) -> float:
+    """How long a host may take to issue a phase, judged by its others."""
+    others = [hosts[other] or 0 for other in (FORWARD, BACKWARD) if other != phase]
+    return limits.sync_issue_factor * max(others)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
+from typing import NamedTuple
 
 from .frontier import FRONTIER_PHASES, FrontierStep
 from .ranks import Pause
@@ -30,6 +31,9 @@ class Recurring:
     share: float
     """Of the time that passes (0..1)."""
     each_us: float
+    """How long one holds the host up."""
+    cost_us: float
+    """What one costs: the device has a queue to work off meanwhile."""
     every_steps: int | None
     count: int
     rank: int | None
@@ -54,12 +58,23 @@ class Pauses:
 NO_PAUSES = Pauses()
 
 
+class _Event(NamedTuple):
+    """A pause of some ranks at the same time."""
+
+    start_ns: int
+    end_ns: int
+    ranks: frozenset[int]
+    step: int | None
+    us: int
+    """How long it holds the slowest of them up."""
+
+
 def find(steps: Sequence[FrontierStep], told: Told, limits: Thresholds) -> Pauses:
     """Look for pauses that recur.
 
     Args:
         steps: what has been recorded lately, oldest first.
-        told: each rank's ``pause`` records, oldest first.
+        told: the ``pause`` records of ranks that share a clock, oldest first.
         limits: thresholds.
     """
     usual = usual_work_us(steps, limits)
@@ -68,15 +83,16 @@ def find(steps: Sequence[FrontierStep], told: Told, limits: Thresholds) -> Pause
         return NO_PAUSES
     found: list[Recurring] = []
     taken: set[int] = set()
-    for what in ("eval", "save"):
-        long = _long(what, told, recent[-1].step, limits)
-        if long is not None:
-            found.append(long)
-            taken |= _during(recent, told, what)
-    collected = _collecting(recent, told, taken, limits)
-    if collected is not None:
-        found.append(collected)
-        taken |= {s.step for s in _outliers(recent, limits)} & _during(recent, told, "gc")
+    outliers = {step.step for step in _outliers(recent, limits)}
+    for what in ("eval", "save", "gc"):
+        events = _events(what, told, limits)
+        if len(events) < 2:
+            continue
+        during = _during(recent, told, what)
+        recurring = _recurring(what, events, recent, during - taken, told, limits)
+        if recurring is not None:
+            found.append(recurring)
+            taken |= during & outliers if what == "gc" else during
     nameless = _nameless([s for s in recent if s.step not in taken], limits)
     if nameless is not None:
         found.append(nameless[0])
@@ -85,44 +101,80 @@ def find(steps: Sequence[FrontierStep], told: Told, limits: Thresholds) -> Pause
     return Pauses(tuple(found), frozenset(taken))
 
 
-def _long(what: str, told: Told, last_step: int, limits: Thresholds) -> Recurring | None:
-    """Evaluations or checkpoints, by the records of the rank that has the most of them.
+def _events(what: str, told: Told, limits: Thresholds) -> list[_Event]:
+    """Pauses of one kind after the warm-up.
 
-    From one to the next there is one and the time until the next. The last one's is still under
-    way and does not count.
+    Those of several ranks at a time are one, and so are several of a rank in a step: a model and
+    its optimizer are saved one after the other.
     """
-    by_rank = {rank: _merged(what, pauses, limits) for rank, pauses in told.items()}
-    by_rank = {rank: merged for rank, merged in by_rank.items() if merged}
-    if not by_rank:
-        return None
-    worst = max(by_rank, key=lambda rank: sum(p.duration_us for p in by_rank[rank]))
-    merged = by_rank[worst]
-    if len(merged) < 2:
-        return None
-    span_us = (merged[-1].start_ns - merged[0].start_ns) / 1000
-    gaps = [(b.step or 0) - (a.step or 0) for a, b in pairwise(merged)]
-    every = round(median(gaps))
-    if span_us <= 0 or last_step - (merged[-1].step or 0) > limits.periodic_over * max(1, every):
-        return None
-    share = sum(pause.duration_us for pause in merged[:-1]) / span_us
-    each = fmean(pause.duration_us for pause in merged)
-    alone = worst if len(by_rank) == 1 and len(told) > 1 else None
-    return Recurring(what, min(1.0, share), each, every, len(merged), alone)
-
-
-def _merged(what: str, pauses: Sequence[Pause], limits: Thresholds) -> list[Pause]:
-    """Pauses of one kind after the warm-up; several in a step are one (model and optimizer)."""
-    merged: list[Pause] = []
-    for pause in pauses:
-        if pause.what != what or pause.step is None or pause.step < limits.warmup_steps:
-            continue
-        if merged and merged[-1].step == pause.step:
-            both = merged[-1].duration_us + pause.duration_us
-            merged[-1] = merged[-1]._replace(duration_us=both)
+    all_of_them = sorted(
+        (pause.start_ns, rank, pause)
+        for rank, pauses in told.items()
+        for pause in pauses
+        if pause.what == what and (pause.step is None or pause.step >= limits.warmup_steps)
+    )
+    events: list[_Event] = []
+    for start, rank, pause in all_of_them:
+        end = start + 1000 * pause.duration_us
+        last = events[-1] if events else None
+        if last is not None and rank in last.ranks and pause.step == last.step is not None:
+            us = last.us + pause.duration_us
+            events[-1] = last._replace(end_ns=max(end, last.end_ns), us=us)
+        elif last is not None and start <= last.end_ns and rank not in last.ranks:
+            us = max(last.us, pause.duration_us)
+            ranks = last.ranks | {rank}
+            events[-1] = last._replace(end_ns=max(end, last.end_ns), ranks=ranks, us=us)
         else:
-            merged.append(pause)
-    since = merged[-1].start_ns - limits.periodic_memory_s * 1e9 if merged else 0
-    return [pause for pause in merged if pause.start_ns >= since]
+            events.append(_Event(start, end, frozenset([rank]), pause.step, pause.duration_us))
+    since = events[-1].start_ns - limits.periodic_memory_s * 1e9 if events else 0
+    return [event for event in events if event.start_ns >= since]
+
+
+def _recurring(
+    what: str,
+    events: Sequence[_Event],
+    recent: Sequence[FrontierStep],
+    during: set[int],
+    told: Told,
+    limits: Thresholds,
+) -> Recurring | None:
+    """What the events cost; None where that is not worth telling, or they are over.
+
+    From one to the next there is one and the time until the next: the last one does not count yet.
+    """
+    gaps_ns = [b.start_ns - a.start_ns for a, b in pairwise(events)]
+    span_us = (events[-1].start_ns - events[0].start_ns) / 1000
+    now_ns = max(row.end_ns for row in recent[-1].rows)
+    if span_us <= 0 or now_ns - events[-1].end_ns > limits.periodic_over * median(gaps_ns):
+        return None
+    each = fmean(event.us for event in events)
+    if each * (len(events) - 1) < limits.leave_note * span_us:
+        return None
+    cost = _cost_us(each, recent, during)
+    share = min(1.0, cost * (len(events) - 1) / span_us)
+    if share < limits.leave_note:
+        return None
+    steps = [(b.step or 0) - (a.step or 0) for a, b in pairwise(events)]
+    ranks = frozenset[int]().union(*(event.ranks for event in events))
+    return Recurring(
+        what=what,
+        share=share,
+        each_us=each,
+        cost_us=cost,
+        every_steps=max(1, round(median(steps))) if median(steps) > 0 else None,
+        count=len(events),
+        rank=next(iter(ranks)) if len(ranks) == 1 and len(told) > 1 else None,
+    )
+
+
+def _cost_us(each: float, recent: Sequence[FrontierStep], during: set[int]) -> float:
+    """What one of them costs: a device works off its queue meanwhile, which hides some of it."""
+    hit = [step.step_us for step in recent if step.step in during]
+    free = [step.step_us for step in recent if step.step not in during]
+    if hit and free:
+        return max(0.0, min(each, fmean(hit) - fmean(free)))
+    lags = [row.lag_backward_us or 0 for step in recent for row in step.rows]
+    return max(0.0, each - fmean(lags))
 
 
 def _during(steps: Sequence[FrontierStep], told: Told, what: str) -> set[int]:
@@ -140,44 +192,6 @@ def _during(steps: Sequence[FrontierStep], told: Told, what: str) -> set[int]:
                 if row.host_us is None or start >= row.end_ns - 1000 * row.host_us:
                     found.add(row.step)
     return found
-
-
-def _collecting(
-    steps: Sequence[FrontierStep], told: Told, taken: set[int], limits: Thresholds
-) -> Recurring | None:
-    """Garbage collection: by how much steps with it are longer than those without.
-
-    A collection that the device sits out on its queue costs nothing, so its own time does not
-    count. Recorded steps are a fair sample of all.
-    """
-    lengths = {r: sum(p.duration_us for p in ps if p.what == "gc") for r, ps in told.items()}
-    total_us = sum(step.step_us for step in steps)
-    if not total_us or max(lengths.values(), default=0) < limits.note / 2 * total_us:
-        return None
-    with_it = _during(steps, told, "gc") - taken
-    hit = [step for step in steps if step.step in with_it]
-    free = [step.step_us for step in steps if step.step not in with_it and step.step not in taken]
-    if len(hit) < 2 or not free:
-        return None
-    usual = fmean(free)
-    lost = max(0.0, sum(step.step_us for step in hit) - len(hit) * usual)
-    ranks = [rank for rank, length in lengths.items() if length]
-    worst = max(lengths, key=lambda rank: lengths[rank])
-    each = fmean(p.duration_us for p in told[worst] if p.what == "gc")
-    if hit[-1].step < steps[-1].step - limits.periodic_over * _gap(hit):
-        return None
-    return Recurring(
-        what="gc",
-        share=lost / total_us,
-        each_us=each,
-        every_steps=max(1, round(_gap(hit))),
-        count=len(hit),
-        rank=worst if len(ranks) == 1 and len(told) > 1 else None,
-    )
-
-
-def _gap(steps: Sequence[FrontierStep]) -> float:
-    return median(b.step - a.step for a, b in pairwise(steps))
 
 
 def _outliers(steps: Sequence[FrontierStep], limits: Thresholds) -> list[FrontierStep]:
@@ -214,5 +228,5 @@ def _nameless(
         for index in range(len(FRONTIER_PHASES))
     ]
     phase = FRONTIER_PHASES[longer.index(max(longer))]
-    told = Recurring("", min(1.0, share), each, round(every), len(long), None, phase)
+    told = Recurring("", min(1.0, share), each, each, round(every), len(long), None, phase)
     return told, numbers

@@ -166,16 +166,17 @@ class RankState:
         step = integer(record.get("step"))
         self.pauses.append(Pause(str(record.get("what")), step, start, max(0, duration)))
 
-    def retries_since(self, since_ns: int) -> int:
-        """How often the allocator has run out of memory since a time, where it tells."""
+    def retries_since(self, since_ns: int) -> tuple[int, float]:
+        """How often the allocator has run out of memory since a time, and in how many seconds."""
         counts = [
             (integer(record.get("mono_ns")) or 0, integer(record.get("alloc_retries")))
             for record in self.memory
         ]
-        before = [count for at, count in counts if count is not None and at < since_ns]
-        later = [count for at, count in counts if count is not None and at >= since_ns]
-        first = before[-1:] or later[:1]
-        return max(0, later[-1] - first[0]) if later else 0
+        known = [(at, count) for at, count in counts if count is not None and at >= since_ns]
+        if len(known) < 2:
+            return 0, 0.0
+        (first_ns, first), (last_ns, last) = known[0], known[-1]
+        return max(0, last - first), max(0, last_ns - first_ns) / 1e9
 
     def take_scalars(self, record: dict[str, Any]) -> dict[str, float | None]:
         """Keep a ``scalars`` record, and return its values."""

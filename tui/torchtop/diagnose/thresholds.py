@@ -206,7 +206,9 @@ class Thresholds:
     memory_fall: float = 0.02
     """...where it is this part of what it holds."""
     retries_s: float = 60.0
-    """Own choice: allocator retries of the last minute are news."""
+    """Own choice: allocator retries of the last minute are news..."""
+    retries_steps: float = 0.05
+    """...and hold a run back where one step in twenty has one."""
     data_dominates: float = 0.50
     """Own choice: above this, more workers alone are rarely enough."""
     short_epoch_batches: float = 200

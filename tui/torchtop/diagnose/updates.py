@@ -31,7 +31,7 @@ class Updates(NamedTuple):
 def slow_updates(window: Window, facts: Facts, limits: Thresholds) -> Updates | None:
     """How an optimizer could be faster; None where it does all that it can."""
     optimizer = facts.optimizer
-    if optimizer.get("fused") is True:
+    if not optimizer or optimizer.get("fused") is True:
         return None
     count, name = facts.ddp.get("parameters"), str(optimizer.get("optimizer", ""))
     moved = _ADAM_BYTES if "adam" in name.lower() else _SGD_BYTES

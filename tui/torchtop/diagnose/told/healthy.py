@@ -30,7 +30,7 @@ def evidence(window: Window, facts: Facts, limits: Thresholds) -> tuple[str, ...
         where(window),
         waits,
         _parts(facts) or utilization(facts),
-        f"{harmless}; that costs nothing here" if harmless else None,
+        f"{harmless}; that costs less than {words.percent(limits.note)} here" if harmless else None,
         None if window.cuda else _busy(facts, limits),
         _power(facts, limits),
     ]

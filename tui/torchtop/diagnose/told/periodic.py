@@ -31,17 +31,20 @@ def _every(pause: Recurring) -> str:
 
 def evidence(case: Case) -> list[str | None]:
     """Numbers that can be checked."""
-    return [_one(case, pause) for pause in case.pauses.recurring]
+    told: list[str | None] = [_one(pause) for pause in case.pauses.recurring]
+    return [*told, f"other steps take {words.ms(case.window.step_us)}"]
 
 
-def _one(case: Case, pause: Recurring) -> str:
+def _one(pause: Recurring) -> str:
     name = _WHAT.get(pause.what, "a long step").lower()
     who = f" on rank {pause.rank}" if pause.rank is not None else ""
-    every = f" every {pause.every_steps} steps" if pause.every_steps else " several times a step"
+    every = f" every {pause.every_steps} steps" if pause.every_steps else ""
+    hidden = pause.each_us - pause.cost_us
+    queued = f", {words.seconds(hidden)} of it hidden by the GPU's queue"
     return (
-        f"{name}{who}: {words.seconds(pause.each_us)} each{every}, "
-        f"{words.percent(pause.share)} of the time; {pause.count} so far; "
-        f"a step takes {words.ms(case.window.step_us)}"
+        f"{name}{who}: {words.seconds(pause.each_us)} each{every}"
+        + (queued if hidden > 0.1 * pause.each_us else "")
+        + f"; {words.percent(pause.share)} of the time; {pause.count} so far"
     )
 
 
