@@ -63,15 +63,15 @@ def test_the_first_verdict_is_the_right_one_and_in_time(name: str) -> None:
     later_s = max(start_s + 10.0, rows[35]["end_ns"] / 1e9) + 1.0
 
     judged = [(at, a["verdict"]) for at, a in enumerate(out.analyses, 1) if not a["warming_up"]]
-    right = [at for at, v in judged if (v["kind"], v["rank"]) == case.verdict[:2]]
-    wrong = [
-        v["kind"]
-        for at, v in judged[: judged.index((right[0], out.analyses[right[0] - 1]["verdict"]))]
-    ]
+    first = next(i for i, (_, v) in enumerate(judged) if (v["kind"], v["rank"]) == case.verdict[:2])
+    before = {verdict["kind"] for _, verdict in judged[:first]}
 
-    # then it comes first, or after a verdict of what is rare
-    assert set(wrong) <= {"COMPUTE-BOUND"} and (not wrong or case.verdict[0] == "PERIODIC")
-    assert right[0] <= later_s or case.verdict[0] == "PERIODIC"
+    # then it comes first; but what is told now and then has to come twice
+    if case.verdict[0] in ("PERIODIC", "MEMORY PRESSURE"):
+        assert before <= {"COMPUTE-BOUND", "UNDECIDED"}
+    else:
+        assert not before
+        assert judged[first][0] <= later_s
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -63,17 +63,17 @@ def settle(
 
 def _in_place_of(verdict: Verdict, finding: Verdict, scene: Scene) -> Verdict:
     """The finding, with what the verdict that it explains knows of the loss."""
-    healthy = verdict.kind == "COMPUTE-BOUND"
+    nameless = verdict.kind in ("COMPUTE-BOUND", "UNDECIDED")
     share, bound = verdict.share, verdict.gain_bound
-    if healthy:
-        share = _cost(finding, scene)
-        bound = 1 / (1 - min(share, 0.99))
+    if nameless:
+        share = _cost(finding, scene) or None
+        bound = None if share is None else 1 / (1 - min(share, 0.99))
     told = "" if share is None else f", which costs {words.percent(share)} of each step"
     gain = "" if bound is None else f": up to {words.times(bound)} faster"
     advice = finding.advice if verdict.kind == "STRAGGLER" else (*finding.advice, *verdict.advice)
     return replace(
         finding,
-        severity=finding.severity if healthy or share is None else verdict.severity,
+        severity=finding.severity if nameless or share is None else verdict.severity,
         share=share,
         phase=verdict.phase,
         gain_bound=bound,
