@@ -95,7 +95,9 @@ def _run(options: argparse.Namespace) -> list[str]:
     # On a CPU the start of a run would be another fault of the one before.
     ahead = device == "cuda" if options.ahead is None else options.ahead
     out = Path(options.out).absolute()
-    return run_all(_chosen(options.faults, device), plan, out, ahead=ahead, budget_s=options.budget)
+    series = Series(plan, out, ahead=ahead, budget_s=options.budget)
+    series.run(_chosen(options.faults, device))
+    return series.failed
 
 
 def _chosen(names: str | None, device: str) -> list[faults.Fault]:
