@@ -41,7 +41,9 @@ class Loading:
     def __call__(self, index: int) -> None:
         """Take that long for the batch of that index."""
         late = index % self.slow_every == self.slow_every - 1
-        time.sleep((self.wait_ms + late * self.slow_ms) / 1000)
+        wait_ms = self.wait_ms + late * self.slow_ms
+        if wait_ms:  # a sleep of no time gives the CPU away
+            time.sleep(wait_ms / 1000)
         until = time.perf_counter() + self.compute_ms / 1000
         while time.perf_counter() < until:
             pass
