@@ -26,6 +26,10 @@ JOBS = {"gpu-bound": (224, 128, 6, 40), "launch-bound": (32, 128, 6, 200)}
 """Pixels, batch a rank, steps a block, pairs of blocks."""
 
 
+SETTLE_S = 12.0
+"""Twice as long as the probe watches its cost before it decides."""
+
+
 class Switch:
     """Takes the probe's hooks out of torch and puts them back."""
 
@@ -81,72 +85,97 @@ def batches(device: Any, pixels: int, size: int) -> Iterator[Any]:
     yield from DataLoader(Same(), batch_size=None)
 
 
-def rank_main(job: str, pairs: int) -> None:
+class Job:
+    """One rank's training, a block of steps at a time."""
+
+    def __init__(self, name: str) -> None:
+        import torch
+
+        self._cuda = torch.cuda.is_available()
+        local = int(os.environ["LOCAL_RANK"])
+        device = torch.device("cuda", local) if self._cuda else torch.device("cpu")
+        if self._cuda:
+            torch.cuda.set_device(device)
+        pixels, size, self.steps, _ = JOBS[name] if self._cuda else (16, 16, 4, 0)
+        model = torch.nn.parallel.DistributedDataParallel(_network(self._cuda).to(device))
+        self._model = model
+        self._optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+        half = torch.autocast("cuda", torch.bfloat16)
+        self._amp = half if pixels == 224 else contextlib.nullcontext()
+        self._data = batches(device, pixels, size)
+
+    def block(self, count: int) -> float:
+        """Train so many steps; returns the seconds that they took on all ranks."""
+        import torch
+
+        _settle(self._cuda)
+        start = time.perf_counter()
+        for _ in range(count):
+            x, y = next(self._data)
+            self._optimizer.zero_grad()
+            with self._amp:
+                loss = torch.nn.functional.cross_entropy(self._model(x), y)
+            loss.backward()
+            self._optimizer.step()
+        _settle(self._cuda)
+        return time.perf_counter() - start
+
+
+def _network(cuda: bool) -> Any:
+    import torch
+
+    if cuda:
+        from torchvision.models import resnet50
+
+        return resnet50(num_classes=10)
+    layers = [torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 512), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers, torch.nn.Linear(512, 10))
+
+
+def rank_main(name: str, pairs: int) -> None:
     """One rank of the measurement; rank 0 prints."""
     import torch
     import torch.distributed as dist
 
-    cuda = torch.cuda.is_available()
-    local = int(os.environ["LOCAL_RANK"])
-    device = torch.device("cuda", local) if cuda else torch.device("cpu")
-    if cuda:
-        torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if cuda else "gloo")
-    directory = Path(os.environ["BENCH_DIRECTORY"])
-    switch = Switch(directory)
-    pixels, size, steps, _ = JOBS[job] if cuda else (16, 16, 4, 0)
-    if cuda:
-        from torchvision.models import resnet50
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    switch = Switch(Path(os.environ["BENCH_DIRECTORY"]))
+    job = Job(name)
+    # With the probe, until it has found how many steps its budget lets it measure.
+    settled = time.perf_counter() + SETTLE_S
+    while _goes_on(settled):
+        job.block(10)
+    told = measure(job, switch, pairs)
+    if dist.get_rank() == 0:
+        print(json.dumps({"job": name, **told, "disabled": switch.probe.disabled}))
+    dist.destroy_process_group()
 
-        model = resnet50(num_classes=10).to(device)
-    else:
-        layers = [torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 512), torch.nn.ReLU()]
-        model = torch.nn.Sequential(*layers, torch.nn.Linear(512, 10))
-    model = torch.nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    amp = torch.autocast("cuda", torch.bfloat16) if pixels == 224 else contextlib.nullcontext()
-    data = batches(device, pixels, size)
 
-    def block(count: int) -> float:
-        _settle(cuda)
-        start = time.perf_counter()
-        for _ in range(count):
-            x, y = next(data)
-            optimizer.zero_grad()
-            with amp:
-                loss = torch.nn.functional.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-        _settle(cuda)
-        return time.perf_counter() - start
-
-    block(15)
-    switch.probe.cost()
-    ratios, times, cost_us, cost_steps = [], [], 0, 0
+def measure(job: Job, switch: Switch, pairs: int) -> dict[str, Any]:
+    """Pairs of blocks with the probe and without, the order of each drawn by lot."""
+    ratios, times, cost_us = [], [], 0
     order = random.Random(1)
     for _ in range(pairs):
         measured = {}
         for on in order.sample((True, False), 2):
             switch.set(on)
-            block(1)
+            job.block(1)
             switch.probe.cost()
-            measured[on] = block(steps)
-            told = switch.probe.cost()
-            cost_us, cost_steps = cost_us + told["cost_us"] * on, cost_steps + steps * on
+            measured[on] = job.block(job.steps)
+            cost_us += switch.probe.cost()["cost_us"] * on
         ratios.append(measured[True] / measured[False])
-        times.append(measured[False] / steps * 1e3)
-    if dist.get_rank() == 0:
-        print(
-            json.dumps(
-                {
-                    "job": job,
-                    **_told(ratios, times),
-                    "probe_us_a_step": round(cost_us / cost_steps, 1),
-                    "disabled": switch.probe.disabled,
-                }
-            )
-        )
-    dist.destroy_process_group()
+        times.append(measured[False] / job.steps * 1e3)
+    return {**_told(ratios, times), "probe_us_a_step": round(cost_us / pairs / job.steps, 1)}
+
+
+def _goes_on(until: float) -> bool:
+    """Whether the moment has not come, as rank 0 sees it: all ranks do the same blocks."""
+    import torch
+    import torch.distributed as dist
+
+    cuda = torch.cuda.is_available()
+    told = torch.tensor([float(time.perf_counter() < until)], device="cuda" if cuda else "cpu")
+    dist.broadcast(told, 0)
+    return bool(told.item())
 
 
 def _settle(cuda: bool) -> None:

@@ -11,17 +11,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-LIMITS = {
+LIMITS: dict[str, dict[str, float]] = {
     "viewer": {"first_frame_ratio": 2.5, "bytes_per_s": 8192.0, "cpu_percent": 3.0},
     "sampler": {"cpu_percent": 1.0},
+    "overhead": {"gpu-bound ratio": 1.003, "launch-bound ratio": 1.01},
 }
+"""Limits of figures by script; those of the overhead are meant for two GPUs."""
 
 
-def measure(name: str) -> dict[str, float]:
-    """Run one script of this folder; it prints one line of JSON."""
+def measure(name: str) -> dict[str, Any]:
+    """Run one script of this folder; it prints lines of JSON, one a job where it has several."""
     path = os.pathsep.join(str(ROOT / part) for part in ("tui", "workloads", "tests"))
     done = subprocess.run(
         [sys.executable, str(HERE / f"{name}.py")],
@@ -30,8 +33,20 @@ def measure(name: str) -> dict[str, float]:
         text=True,
         check=True,
     )
-    answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return answer
+    figures: dict[str, Any] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("{"):
+            answer = json.loads(line)
+            job = answer.pop("job", "")
+            figures.update({f"{job} {key}".strip(): value for key, value in answer.items()})
+    return figures
+
+
+def shown(value: Any) -> str:
+    """A figure as text: a number to three places, an interval as its two ends."""
+    if isinstance(value, list):
+        return " to ".join(map(shown, value))
+    return f"{value:,.3f}" if isinstance(value, (int, float)) else str(value)
 
 
 def main() -> int:
@@ -50,8 +65,8 @@ def main() -> int:
         for key, value in figures.items():
             limit = LIMITS[name].get(key)
             told = "" if limit is None else f"  at most {limit:g}"
-            mark = "  OVER" if limit is not None and value > limit else ""
-            print(f"{name:8} {key:20} {value:>12,.3f}{told}{mark}", flush=True)
+            mark = "  OVER" if limit is not None and float(value) > limit else ""
+            print(f"{name:8} {key:28} {shown(value):>14}{told}{mark}", flush=True)
     return 0
 
 
