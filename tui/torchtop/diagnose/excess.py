@@ -21,6 +21,9 @@ from .thresholds import Thresholds
 COMPUTE = (FORWARD, BACKWARD, OPTIMIZER)
 """The phases that consist of launches; what a host does between them hides, but is no launching."""
 
+_NOTHING = (0.0,) * len(LOCAL_PHASES)
+_UNKNOWN: tuple[float | None, ...] = (None,) * len(LOCAL_PHASES)
+
 
 class Split(NamedTuple):
     """One step's excess over LOCAL_PHASES, by nature; microseconds."""
@@ -49,39 +52,59 @@ def lag_low(lag_us: int, width_us: int | None) -> float:
     return max(0.0, lag_us - (width_us or 0) / 2)
 
 
-def starved(
-    lag_us: int | None, width_us: int | None, step_us: float, limits: Thresholds
-) -> bool | None:
+class Scale(NamedTuple):
+    """The limits of lag in a window, which depend on how long its steps are; microseconds."""
+
+    zero_us: float
+    """Below, a device has caught up with its host."""
+    vague_us: float
+    """An uncertainty above says nothing about that."""
+    ahead_us: float
+    """A host that loses this much of its lead has waited."""
+    stall_factor: float
+    """A host that takes this much longer for forward than for backward does more than launch."""
+
+    @classmethod
+    def of(cls, step_us: float, limits: Thresholds) -> Scale:
+        """The limits for steps that take so long on average."""
+        zero_us = max(limits.lag_zero_us, limits.lag_zero_share * step_us)
+        return cls(
+            zero_us,
+            max(2 * zero_us, limits.lag_width_share * step_us),
+            limits.lag_ahead_share * step_us,
+            limits.sync_issue_factor,
+        )
+
+
+def starved(lag_us: int | None, width_us: int | None, scale: Scale) -> bool | None:
     """Whether the device had caught up with its host at a marker; None where not known."""
     if lag_us is None:
         return None
-    limit = max(limits.lag_zero_us, limits.lag_zero_share * step_us)
-    if lag_low(lag_us, width_us) > limit:
+    width = width_us or 0
+    if lag_us - width / 2 > scale.zero_us:
         return False
-    if (width_us or 0) > max(2 * limit, limits.lag_width_share * step_us):
-        return None
-    return True
+    return None if width > scale.vague_us else True
 
 
-def split(step: FrontierStep, cuda: bool, step_us: float, limits: Thresholds) -> Split:
+def split(step: FrontierStep, cuda: bool, scale: Scale) -> Split:
     """Split one step's excess.
 
     Args:
         step: the step.
         cuda: whether the ranks compute on GPUs; on a CPU nothing is hidden.
-        step_us: mean step time, the scale of the limits.
-        limits: thresholds.
+        scale: the limits of lag.
     """
     excess = step.excess_by_phase_us
-    nothing = (0.0,) * len(LOCAL_PHASES)
     if not cuda or not step.excess_us:
-        return Split(excess, nothing, nothing, (None,) * len(LOCAL_PHASES))
+        return Split(excess, _NOTHING, _NOTHING, _UNKNOWN)
     leader, base = step.rows[step.leader], step.rows[step.base]
     width = leader.lag_width_us
-    forward = starved(leader.lag_forward_us, width, step_us, limits)
-    backward = starved(leader.lag_backward_us, width, step_us, limits)
-    hosts = tuple(_host_us(leader, base, phase, limits) for phase in range(len(LOCAL_PHASES)))
-    own, hungry, unknown = list(excess), list(nothing), list(nothing)
+    forward = starved(leader.lag_forward_us, width, scale)
+    backward = starved(leader.lag_backward_us, width, scale)
+    if forward is False and backward is False:
+        return Split(excess, _NOTHING, _NOTHING, _UNKNOWN)
+    hosts = tuple(_host_us(leader, base, phase, scale) for phase in range(len(LOCAL_PHASES)))
+    own, hungry, unknown = list(excess), list(_NOTHING), list(_NOTHING)
     for phase, host in enumerate(hosts):
         state: bool | None = False
         if phase in (FORWARD, BACKWARD):
@@ -116,7 +139,7 @@ def combine(splits: Sequence[Split], count: int) -> Parts:
     return Parts(straggler, launch, unknown)
 
 
-def _stalled_us(row: Row, phase: int, limits: Thresholds) -> float:
+def _stalled_us(row: Row, phase: int, scale: Scale) -> float:
     """How much longer a host takes for forward than launching explains, by its own backward.
 
     The base's host may be held back by its full queue, so that its forward takes long as well.
@@ -124,15 +147,15 @@ def _stalled_us(row: Row, phase: int, limits: Thresholds) -> float:
     hosts = row.local_host_us
     if phase != FORWARD or hosts is None:
         return 0.0
-    return (hosts[FORWARD] or 0) - limits.sync_issue_factor * (hosts[BACKWARD] or 0)
+    return (hosts[FORWARD] or 0) - scale.stall_factor * (hosts[BACKWARD] or 0)
 
 
-def _host_us(leader: Row, base: Row, phase: int, limits: Thresholds) -> float | None:
+def _host_us(leader: Row, base: Row, phase: int, scale: Scale) -> float | None:
     """How much longer the leader's host takes for a phase than the base's."""
     if leader.local_host_us and base.local_host_us:
         a, b = leader.local_host_us[phase], base.local_host_us[phase]
         if a is not None and b is not None:
-            return max(float(a - b), _stalled_us(leader, phase, limits))
+            return max(float(a - b), _stalled_us(leader, phase, scale))
     if phase == BACKWARD:
         a, b = _host_backward_us(leader), _host_backward_us(base)
         return None if a is None or b is None else float(a - b)

@@ -75,6 +75,8 @@ class FrontierStep(NamedTuple):
     """How long each rank waits for the leader."""
     rows: tuple[Row, ...]
     """As the ranks told them."""
+    patchy: bool = False
+    """Whether a phase of some rank is unknown."""
 
 
 def account(rows: Sequence[Row], broadcast: bool = False) -> FrontierStep:
@@ -117,6 +119,7 @@ def account(rows: Sequence[Row], broadcast: bool = False) -> FrontierStep:
         local_us=tuple(cumulative),
         waits_us=tuple(wait - pure_comm for wait in exposed),
         rows=tuple(rows),
+        patchy=any(row.unknown for row in rows),
     )
 
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .excess import COMPUTE, lag_low, starved
+from .excess import COMPUTE, Scale, lag_low, starved
 from .frontier import BACKWARD, FORWARD, LOCAL_PHASES, OTHER, PRE_OPTIMIZER, Row
 from .thresholds import Thresholds
 
 _FEW_LAUNCHES = (PRE_OPTIMIZER, OTHER)
 """Phases in which a host has little to issue, so that time spent there is spent otherwise."""
+_LOOKED_AT = (*_FEW_LAUNCHES, *COMPUTE)
 
 
 class Holes(NamedTuple):
@@ -29,7 +30,7 @@ class Holes(NamedTuple):
     """How long the device can have been idle in forward, backward and optimizer, at the most."""
 
 
-def holes(row: Row, step_us: float, limits: Thresholds) -> Holes | None:
+def holes(row: Row, scale: Scale, limits: Thresholds) -> Holes | None:
     """Look for holes in one step; None where the probe did not tell enough.
 
     The lag falls in a phase by what its host spends there beyond its device. Where it falls to
@@ -39,27 +40,25 @@ def holes(row: Row, step_us: float, limits: Thresholds) -> Holes | None:
 
     Args:
         row: the step, on a GPU.
-        step_us: mean step time, the scale of the limits.
+        scale: the limits of lag.
         limits: thresholds.
     """
-    hosts, lags = row.local_host_us, row.local_lag_us
+    hosts, lags, width = row.local_host_us, row.local_lag_us, row.lag_width_us
     if hosts is None or lags is None:
         return None
-    caught_up = [starved(lag, row.lag_width_us, step_us, limits) for lag in lags]
-    blocked = [0.0] * len(LOCAL_PHASES)
-    idle = [0.0] * len(LOCAL_PHASES)
-    for phase in (*_FEW_LAUNCHES, *COMPUTE):
+    blocked, idle = [0.0] * len(LOCAL_PHASES), [0.0] * len(LOCAL_PHASES)
+    for phase in _LOOKED_AT:
         host, device, lag = hosts[phase], row.local_us[phase], lags[phase]
         if host is None or lag is None:
             continue
-        issuing = float(host) if phase in COMPUTE else 0.0
-        if caught_up[phase] is True:
+        issuing = float(host)
+        if host - device >= scale.ahead_us and starved(lag, width, scale):
             drained = _drained_us(phase, hosts, device, limits)
-            if drained >= limits.lag_ahead_share * step_us:
+            if drained >= scale.ahead_us:
                 blocked[phase] = drained
                 issuing = min(issuing, _issuing_us(phase, hosts, limits))
         if phase in COMPUTE:
-            idle[phase] = min(issuing, max(0.0, device - lag_low(lag, row.lag_width_us)))
+            idle[phase] = min(issuing, max(0.0, device - lag_low(lag, width)))
     return Holes(tuple(blocked), tuple(idle))
 
 

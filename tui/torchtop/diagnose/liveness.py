@@ -160,7 +160,8 @@ def _where(ranks: Ranks, places: Counter[str | None], alone: int | None) -> str:
         return f": rank {alone} is {ranks[alone].doing()}, the others {rest}"
     if len(places) == 1:
         only = next(iter(places))
-        return f": all {len(ranks)} are {only}" if len(ranks) > 1 else f": it is {only}"
+        who = {1: "it is", 2: "both are"}.get(len(ranks), f"all {len(ranks)} are")
+        return f": {who} {only}"
     return ""
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import fmean, median
 from typing import NamedTuple
 
 from .frontier import FRONTIER_PHASES, FrontierStep
 from .ranks import Pause
-from .select import is_startup, usual_work_us, work_us
+from .select import settled, work_us
 from .thresholds import Thresholds
 
 Told = Mapping[int, Sequence[Pause]]
@@ -77,28 +78,34 @@ def find(steps: Sequence[FrontierStep], told: Told, limits: Thresholds) -> Pause
         told: the ``pause`` records of ranks that share a clock, oldest first.
         limits: thresholds.
     """
-    usual = usual_work_us(steps, limits)
-    recent = [s for s in steps[-limits.pause_steps :] if not is_startup(s, usual, limits)]
+    recent = settled(steps, limits)
     if not recent:
         return NO_PAUSES
     found: list[Recurring] = []
     taken: set[int] = set()
-    outliers = {step.step for step in _outliers(recent, limits)}
-    for what in ("eval", "save", "gc"):
-        events = _events(what, told, limits)
-        if len(events) < 2:
+    long = _outliers(recent, limits)
+    for what, least in (("eval", 2), ("save", 2), ("gc", 3)):
+        events = _events(what, told, limits) if _is_long(what, recent, told, limits) else []
+        if len(events) < least:
             continue
         during = _during(recent, told, what)
         recurring = _recurring(what, events, recent, during - taken, told, limits)
         if recurring is not None:
             found.append(recurring)
-            taken |= during & outliers if what == "gc" else during
-    nameless = _nameless([s for s in recent if s.step not in taken], limits)
+            taken |= during & {step.step for step in long} if what == "gc" else during
+    nameless = _nameless(recent, long, taken, limits)
     if nameless is not None:
         found.append(nameless[0])
         taken |= nameless[1]
     found.sort(key=lambda pause: -pause.share)
     return Pauses(tuple(found), frozenset(taken))
+
+
+def _is_long(what: str, recent: Sequence[FrontierStep], told: Told, limits: Thresholds) -> bool:
+    """Whether it is worth looking: a rank spends that much time on it, by far too short a time."""
+    lengths = (sum(p.duration_us for p in ps if p.what == what) for ps in told.values())
+    total_us = sum(step.step_us for step in recent)
+    return sum(lengths) >= limits.leave_note / 2 * total_us
 
 
 def _events(what: str, told: Told, limits: Thresholds) -> list[_Event]:
@@ -181,12 +188,11 @@ def _during(steps: Sequence[FrontierStep], told: Told, what: str) -> set[int]:
     """The recorded steps in which a rank pauses, by that rank's host clock."""
     found: set[int] = set()
     for rank, pauses in told.items():
-        starts = [pause.start_ns for pause in pauses if pause.what == what]
-        if not starts or rank >= len(steps[0].rows):
+        if rank >= len(steps[0].rows):
             continue
-        ends = [step.rows[rank].end_ns for step in steps]
-        for start in starts:
-            place = bisect_right(ends, start)
+        since, end_ns = steps[0].rows[rank].end_ns, partial(_end_ns, rank)
+        for start in (p.start_ns for p in pauses if p.what == what and p.start_ns >= since):
+            place = bisect_right(steps, start, key=end_ns)
             if place < len(steps):
                 row = steps[place].rows[rank]
                 if row.host_us is None or start >= row.end_ns - 1000 * row.host_us:
@@ -194,19 +200,27 @@ def _during(steps: Sequence[FrontierStep], told: Told, what: str) -> set[int]:
     return found
 
 
+def _end_ns(rank: int, step: FrontierStep) -> int:
+    return step.rows[rank].end_ns
+
+
 def _outliers(steps: Sequence[FrontierStep], limits: Thresholds) -> list[FrontierStep]:
     """Steps that are far too long, without their wait for data."""
     if not steps:
         return []
-    limit = limits.pause_factor * median(work_us(step) for step in steps)
-    return [step for step in steps if work_us(step) > limit]
+    works = [work_us(step) for step in steps]
+    limit = limits.pause_factor * median(works)
+    return [step for step, work in zip(steps, works, strict=True) if work > limit]
 
 
 def _nameless(
-    steps: Sequence[FrontierStep], limits: Thresholds
+    steps: Sequence[FrontierStep],
+    long: Sequence[FrontierStep],
+    taken: set[int],
+    limits: Thresholds,
 ) -> tuple[Recurring, set[int]] | None:
     """Long steps at regular intervals; only where all steps are recorded can that be seen."""
-    long = _outliers(steps, limits)
+    long = [step for step in long if step.step not in taken]
     if len(long) < 3 or 2 * len(steps) < steps[-1].step - steps[0].step:
         return None
     gaps = [b.step - a.step for a, b in pairwise(long)]
@@ -216,7 +230,8 @@ def _nameless(
     if steps[-1].step - long[-1].step > limits.periodic_over * every:
         return None
     numbers = {step.step for step in long}
-    usual = [step for step in steps if step.step not in numbers]
+    left = numbers | taken
+    usual = [step for step in steps if step.step not in left]
     base = fmean(step.step_us for step in usual)
     span = [step for step in steps if long[0].step <= step.step < long[-1].step]
     each = fmean(step.step_us - base for step in long)

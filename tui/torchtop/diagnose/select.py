@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
@@ -52,6 +53,15 @@ def is_startup(step: FrontierStep, usual_us: float, limits: Thresholds) -> bool:
     return work > limits.startup_s * 1e6 and work > limits.startup_factor * usual_us
 
 
+def settled(steps: Sequence[FrontierStep], limits: Thresholds) -> list[FrontierStep]:
+    """The newest steps, without those of the warm-up."""
+    recent = steps[-limits.pause_steps :]
+    first = bisect_left(recent, limits.startup_steps, key=lambda step: step.step)
+    usual = usual_work_us(steps, limits) if first else 0.0
+    early = [step for step in recent[:first] if not is_startup(step, usual, limits)]
+    return [*early, *recent[first:]]
+
+
 def select(
     steps: Sequence[FrontierStep], limits: Thresholds, recurring: frozenset[int] = frozenset()
 ) -> Selection:
@@ -64,10 +74,7 @@ def select(
         limits: thresholds.
         recurring: the numbers of steps to leave out: pauses that recur are told by themselves.
     """
-    recent = steps[-limits.pause_steps :]
-    usual = usual_work_us(steps, limits)
-    recent = [step for step in recent if not is_startup(step, usual, limits)]
-    recent = _known(recent, limits)
+    recent = _known(settled(steps, limits), limits)
     plain = [step for step in recent if step.step not in recurring]
     if not plain:
         return Selection(list(steps[-limits.window_steps :]), [], [], False)
@@ -91,7 +98,7 @@ def select(
 
 def _known(steps: list[FrontierStep], limits: Thresholds) -> list[FrontierStep]:
     """Without the steps of which some phase is unknown, unless most are like that."""
-    known = [step for step in steps if not any(row.unknown for row in step.rows)]
+    known = [step for step in steps if not step.patchy]
     return known if len(known) >= (1 - limits.unknown_rows) * len(steps) else steps
 
 

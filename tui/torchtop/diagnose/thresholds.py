@@ -63,6 +63,10 @@ class Thresholds:
     companion: float = 0.5
     """Own choice: so do ranks that are slow by this part of what the leader is."""
 
+    compete: float = 0.12
+    """Own choice: ranks that share busy cores hold one another up this much by taking turns; two
+    healthy ranks on two cores that others used as well: 11 %."""
+
     # --- lag ----------------------------------------------------------------------------------
     lag_zero_us: float = 50.0
     """Launch latency plus the cost of a marker on H200 (9 microseconds), with room; measured
@@ -115,6 +119,9 @@ class Thresholds:
     comm_slows: float = 0.10
     """Own choice: kernels that reduce gradients take multiprocessors and memory bandwidth from the
     backward that they overlap with; by this much at the most, which goes into the upper bound."""
+    gloo_gb_s: float = 1.0
+    """Own choice: what processes of one host exchange through gloo at the least. Where all cores
+    are busy, a wait beyond that is for a turn, not for gradients."""
     nvlink_gb_s: float = 25.0
     """One direction of one link, NVLink 2 to 4 (V100, A100, H100, H200)..."""
     nvlink5_gb_s: float = 50.0
@@ -134,7 +141,8 @@ class Thresholds:
 
     # --- pauses that recur ------------------------------------------------------------------------
     periodic_memory_s: float = 1800.0
-    """Own choice: evaluations and checkpoints are minutes apart; two of them are needed..."""
+    """Own choice: evaluations and checkpoints may be minutes apart; two of them are needed, and
+    three garbage collections, which a script also asks for when it has ended something..."""
     periodic_over: float = 2.5
     """...and after this many periods without another they are over."""
     periodic_spread: float = 0.2

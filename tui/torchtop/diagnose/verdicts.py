@@ -9,6 +9,7 @@ from .candidates import Candidate, candidates
 from .facts import Facts
 from .findings import Keys
 from .hysteresis import Held, choose
+from .links import traffic_bytes
 from .pauses import NO_PAUSES, Pauses
 from .thresholds import Thresholds
 from .told import data, healthy, tell
@@ -81,7 +82,7 @@ def _decide(
         kind=candidate.kind,
         severity=severity,
         share=candidate.share if candidate.removable is not None else None,
-        headline=tell.headline(case, severity, ranked),
+        headline=tell.headline(case, severity, heard),
         rank=candidate.rank,
         phase=candidate.phase,
         gain_bound=candidate.gain_bound,
@@ -102,10 +103,16 @@ def _is_jitter(
     if candidate.kind not in ("COMM", "STRAGGLER"):
         return False
     turns = candidate.kind == "STRAGGLER" and candidate.rank is None and not window.excess.group
-    if not turns and not _compete(window, facts, limits):
+    compete = _compete(window, facts, limits)
+    if not turns and not compete:
         return False
+    if compete and candidate.kind == "COMM":
+        needed_us = (traffic_bytes(window, facts) or 0.0) / limits.gloo_gb_s / 1000
+        if needed_us < limits.explains * window.frontier_us["exposed_comm"]:
+            return candidate.share < limits.critical
     stands = held is not None and held.is_same(candidate.kind, candidate.rank)
-    return candidate.share < (limits.leave_warn if stands else limits.warn)
+    enter = limits.compete if compete else limits.warn
+    return candidate.share < (limits.leave_warn if stands else enter)
 
 
 def _compete(window: Window, facts: Facts, limits: Thresholds) -> bool:

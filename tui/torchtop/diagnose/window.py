@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from .excess import Parts, combine, lag_low, split, starved
+from .excess import Parts, Scale, combine, lag_low, split, starved
 from .frontier import DATA, FRONTIER_PHASES, LOCAL_PHASES, FrontierStep, Row
 from .holes import holes
 from .thresholds import Thresholds
@@ -111,8 +111,9 @@ def summarise(
     step_us = fmean(step.step_us for step in steps)
     sums = [sum(column) for column in zip(*(step.frontier_us for step in steps), strict=True)]
     ranks = range(len(steps[0].rows))
-    starved_part, critical_lag = _critical(steps, cuda, step_us, limits)
-    blocked_us, idle_us, blocked_part = _holes(steps, cuda, step_us, limits)
+    scale = Scale.of(step_us, limits)
+    starved_part, critical_lag = _critical(steps, cuda, scale)
+    blocked_us, idle_us, blocked_part = _holes(steps, cuda, scale, limits)
     return Window(
         from_step=steps[0].step,
         to_step=steps[-1].step + 1,
@@ -124,7 +125,7 @@ def summarise(
         left_us=sum(step.step_us for step in (*pauses, *recurring)),
         pauses_us=tuple(step.step_us for step in pauses),
         ranks=tuple(_rank_means(rank, steps) for rank in ranks),
-        excess=_excess(steps, cuda, step_us, limits),
+        excess=_excess(steps, cuda, scale, limits),
         unknown=_unknown(steps, limits),
         starved_part=starved_part,
         critical_lag_us=critical_lag,
@@ -152,6 +153,7 @@ def _rank_means(rank: int, steps: Sequence[FrontierStep]) -> RankMeans:
     count = len(rows)
     local = [sum(column) / count for column in zip(*(row.local_us for row in rows), strict=True)]
     exposed = sum(row.exposed_us for row in rows) / count
+    stalls = [row.local_us[DATA] for row in rows]
     phases = dict(zip(FRONTIER_PHASES, (*local, exposed), strict=True))
     return RankMeans(
         rank=rank,
@@ -162,8 +164,8 @@ def _rank_means(rank: int, steps: Sequence[FrontierStep]) -> RankMeans:
         lag_us=_mean(row_lag_us(row) for row in rows),
         data_host_us=_mean(row.data_host_us for row in rows),
         lag_forward_us=_mean(row.lag_forward_us for row in rows),
-        stall_burst=_burst([row.local_us[DATA] for row in rows]),
-        stall_steady=_steady([row.local_us[DATA] for row in rows]),
+        stall_burst=_burst(stalls),
+        stall_steady=_steady(stalls),
         samples=_mean(row.samples for row in rows),
     )
 
@@ -196,7 +198,7 @@ def _unknown(steps: Sequence[FrontierStep], limits: Thresholds) -> frozenset[str
 
 
 def _critical(
-    steps: Sequence[FrontierStep], cuda: bool, step_us: float, limits: Thresholds
+    steps: Sequence[FrontierStep], cuda: bool, scale: Scale
 ) -> tuple[float | None, float | None]:
     """How starved the critical rank of each step is, and its lag."""
     if not cuda:
@@ -206,7 +208,7 @@ def _critical(
     for step in steps:
         row = step.rows[step.leader]
         at = (row.lag_forward_us, row.lag_backward_us)
-        states = [starved(lag, row.lag_width_us, step_us, limits) for lag in at]
+        states = [starved(lag, row.lag_width_us, scale) for lag in at]
         if None not in states:
             hungry.append(all(states))
         lows = [lag_low(lag, row.lag_width_us) for lag in at if lag is not None]
@@ -220,10 +222,10 @@ def _critical(
 
 
 def _holes(
-    steps: Sequence[FrontierStep], cuda: bool, step_us: float, limits: Thresholds
+    steps: Sequence[FrontierStep], cuda: bool, scale: Scale, limits: Thresholds
 ) -> tuple[dict[str, float], dict[str, float], float]:
     """Means over the steps of the critical rank's `Holes`, and how many steps have some."""
-    told = [holes(s.rows[s.leader], step_us, limits) for s in steps] if cuda else []
+    told = [holes(s.rows[s.leader], scale, limits) for s in steps] if cuda else []
     known = [hole for hole in told if hole is not None]
     if 2 * len(known) < max(1, len(steps)):
         return {}, {}, 0.0
@@ -237,9 +239,7 @@ def _holes(
     )
 
 
-def _excess(
-    steps: Sequence[FrontierStep], cuda: bool, step_us: float, limits: Thresholds
-) -> Excess:
+def _excess(steps: Sequence[FrontierStep], cuda: bool, scale: Scale, limits: Thresholds) -> Excess:
     weight: Counter[int] = Counter()
     for step in steps:
         weight[step.leader] += step.excess_us
@@ -254,7 +254,7 @@ def _excess(
         rank=rank,
         lead=lead,
         group=_group(steps, rank, lead, limits),
-        parts=combine([split(step, cuda, step_us, limits) for step in led], count),
+        parts=combine([split(step, cuda, scale) for step in led], count),
         gap_us=sum(_gap_us(step) for step in led) / count,
         mean_wait_us=fmean(max(step.local_us) - fmean(step.local_us) for step in steps),
     )

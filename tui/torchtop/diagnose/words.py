@@ -89,3 +89,8 @@ def a_list(items: Sequence[str]) -> str:
 def seconds(microseconds: float) -> str:
     """Microseconds as "12.1 s" from a second on, else as milliseconds."""
     return f"{microseconds / 1e6:,.1f} s" if microseconds >= 1e6 else ms(microseconds)
+
+
+def count(number: int) -> str:
+    """A large number as "670 million"."""
+    return f"{number / 1e6:,.0f} million" if number >= 1e7 else f"{number:,}"

@@ -7,7 +7,7 @@ from ..window import Window
 from .case import Case, of_step
 
 _WHY = {
-    loading.NO_WORKERS: "; they are made in the training process (num_workers=0)",
+    loading.NO_WORKERS: "; batches are made in the training process (num_workers=0)",
     loading.TOO_FEW_WORKERS: "; its workers are busy, and cores are idle",
     loading.BUSY_WORKERS: "; its workers have no more CPU to work with",
     loading.STORAGE: "; its workers wait for something else than a CPU",
@@ -42,7 +42,7 @@ def _by_rank(window: Window) -> str:
     waits = [rank.phases_us["data"] for rank in window.ranks]
     if len(waits) < 2:
         return ""
-    turns = " in turns" if max(waits) < 0.95 * window.frontier_us["data"] else ""
+    turns = " in turns" if max(waits) < 0.85 * window.frontier_us["data"] else ""
     return f"; the ranks wait {words.ms(min(waits))} to {words.ms(max(waits))}{turns}"
 
 

@@ -15,9 +15,8 @@ _WHY = {
 def headline(case: Case) -> str:
     """One sentence."""
     why = _WHY.get(case.candidate.cause or "", "")
-    all_of_it = words.percent(case.window.share("optimizer"))
     return (
-        f"The optimizer takes {all_of_it} of each step{why}{case.gain} faster "
+        f"The optimizer takes {case.share} of each step{why}{case.gain} faster "
         "if it took one pass over the memory"
     )
 
@@ -30,8 +29,7 @@ def evidence(case: Case) -> list[str | None]:
     updates = slow_updates(case.window, case.facts, case.limits)
     return [
         of_step(case.window, "optimizer", f"{name} ({', '.join(options)}) takes"),
-        f"one pass over {count / 1e6:,.0f} million parameters takes about "
-        f"{words.ms(updates.least_us)}"
+        f"one pass over {words.count(count)} parameters takes about {words.ms(updates.least_us)}"
         if updates is not None and updates.least_us and isinstance(count, int)
         else None,
     ]

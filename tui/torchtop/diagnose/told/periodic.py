@@ -7,22 +7,23 @@ from ..pauses import Recurring
 from .case import Case
 
 _WHAT = {
-    "eval": "Evaluation",
-    "save": "Saving checkpoints",
+    "eval": "evaluation",
+    "save": "saving checkpoints",
     "gc": "Python's garbage collection",
+    "": "long steps",
 }
 
 
 def headline(case: Case) -> str:
     """One sentence."""
     first = case.pauses.recurring[0]
-    others = [_WHAT.get(p.what, "long steps").lower() for p in case.pauses.recurring[1:]]
+    others = [_WHAT[pause.what] for pause in case.pauses.recurring[1:]]
     beside = f", with {words.a_list(others)}" if others else ""
     gain = f"{case.gain} faster without"
     if not first.what:
         where = words.doing(first.phase or "other")
         return f"{_every(first)} takes far longer, {where}{beside}: {case.share} of the time{gain}"
-    return f"{_WHAT[first.what]}{beside} takes {case.share} of the time{gain}"
+    return f"{words.capital(_WHAT[first.what])}{beside} takes {case.share} of the time{gain}"
 
 
 def _every(pause: Recurring) -> str:
@@ -36,7 +37,7 @@ def evidence(case: Case) -> list[str | None]:
 
 
 def _one(pause: Recurring) -> str:
-    name = _WHAT.get(pause.what, "a long step").lower()
+    name = _WHAT[pause.what]
     who = f" on rank {pause.rank}" if pause.rank is not None else ""
     every = f" every {pause.every_steps} steps" if pause.every_steps else ""
     hidden = pause.each_us - pause.cost_us

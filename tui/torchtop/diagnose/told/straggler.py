@@ -65,7 +65,7 @@ def advice(case: Case) -> list[str | None]:
     """What to change."""
     rank, phase = case.candidate.rank, case.candidate.phase
     cores = free_cores(case, rank)
-    if cores is not None and phase != "data":
+    if rank is None and cores is not None and phase != "data":
         return [cores]
     if rank is None:
         return ["balance the work: batches of equal cost on all ranks (lengths, image sizes)"]
@@ -77,9 +77,11 @@ def advice(case: Case) -> list[str | None]:
         return [
             f"check whether rank {rank} computes more than the others: "
             "longer samples, extra work, another model part",
+            cores,
         ]
     return [
         f"look for what rank {rank} alone does {words.doing(phase or 'other')}: "
         "logging, checkpoints, metrics, locks",
         "move it to a thread, or do it on fewer steps",
+        cores,
     ]
