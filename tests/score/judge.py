@@ -191,13 +191,13 @@ def _against_trace(
     gap, where = _phase_gap(ours, theirs)
     kind = told.get("kind") or fault.expected[0]
     meet = bool(fault.settings.get("batch_norm"))
-    activity = [row for rows in traces.values() for row in rows]
+    idle = _idle_share(kind, [row for rows in traces.values() for row in rows])
     return {
         "compared_steps": len(both),
         "phase_gap": gap,
         "phase_gap_in": where,
         "probe_share": share(kind, ours, told.get("rank"), meet),
-        "trace_share": _idle_share(kind, activity) or share(kind, theirs, told.get("rank"), meet),
+        "trace_share": share(kind, theirs, told.get("rank"), meet) if idle is None else idle,
     }
 
 
@@ -240,7 +240,7 @@ def share(kind: str, steps: Steps, rank: int | None, meet_in_forward: bool) -> f
         "COMPUTE-BOUND": _frontier("forward", "backward", "optimizer"),
     }
     cost = costs.get(kind)
-    if kind == "STRAGGLER":
+    if kind in ("STRAGGLER", "CONTENTION", "THROTTLED"):  # the latter slow one rank down, too
         cost = _excess_twice if meet_in_forward else _excess if rank is not None else _imbalance
     numbers = next(iter(steps.values()), {})
     ranked = [[steps[rank][number] for rank in sorted(steps)] for number in numbers]

@@ -200,7 +200,7 @@ class Series:
         coming: Run | None = None
         longest = 0.0
         while faults:
-            if self._spent_s() + longest > self._budget_s:
+            if self._spent_s() + longest >= self._budget_s:
                 print(f"score: out of time before {faults[0].code}", file=sys.stderr)
                 self.failed += [fault.code for fault in faults]
                 break

@@ -75,6 +75,13 @@ def test_a_recording_is_judged_again_without_running(shard: Path) -> None:
     assert "| F6b | slow-backward | STRAGGLER |" in done.stdout
 
 
+def test_nothing_is_started_that_would_not_be_through_in_time(tmp_path: Path) -> None:
+    done = score("--faults", "F0,F1", "--budget", "0", "--out", str(tmp_path))
+    assert done.returncode == 2
+    assert "score: out of time before F0\nscore: not well ended: F0 F1\n" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [

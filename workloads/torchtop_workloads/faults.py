@@ -144,7 +144,7 @@ class Fault:
 
 
 def _loader(code: str, name: str, summary: str, **more: Value) -> Fault:
-    slow = {"workers": 4, "load_ms": 200.0}
+    slow = {"workers": 4, "load_ms": 320.0}
     return Fault(code, name, summary, ("DATA",), {**slow, **more}, {"load_ms": 0.0})
 
 
@@ -153,7 +153,7 @@ def _straggler(
 ) -> Fault:
     phase = more.get("slow_phase", phases[0])
     settings = {"slow_phase": phase, "slow_rank": str(rank), **more}
-    cpu = {"workers": 1, "delay_ms": 140.0} if phase == "data" else {"delay_ms": 30.0}
+    cpu = {"workers": 1, "delay_ms": 250.0} if phase == "data" else {"delay_ms": 40.0}
     fix = {"slow_phase": "none"}
     return Fault(code, name, summary, ("STRAGGLER",), settings, fix, cpu, (rank,), phases)
 
@@ -172,7 +172,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     replace(
         _loader("F1", "slow-loader", "loader workers that need longer than a step"),
-        cpu={"workers": 2, "load_ms": 300.0},
+        cpu={"workers": 2, "load_ms": 500.0},
     ),
     Fault(
         "F1h",
@@ -188,16 +188,16 @@ FAULTS: tuple[Fault, ...] = (
         "slow-batch",
         "one batch in sixteen takes so long that the others wait behind it",
         ("DATA",),
-        {"workers": 4, "slow_batch_ms": 600.0},
+        {"workers": 4, "slow_batch_ms": 900.0},
         {"slow_batch_ms": 0.0},
-        cpu={"workers": 2, "slow_batch_every": 12},
+        cpu={"workers": 2, "slow_batch_every": 12, "slow_batch_ms": 1500.0},
     ),
     Fault(
         "F2",
         "no-workers",
         "the training process itself prepares each batch, for longer than a step",
         ("DATA",),
-        {"transform_ms": 45.0},
+        {"transform_ms": 60.0},
         {"transform_ms": 0.0},
     ),
     Fault(
@@ -251,11 +251,11 @@ FAULTS: tuple[Fault, ...] = (
         cpu={"width": 192, "depth": 6, "batch": 1536},
         healthy=True,
     ),
-    _straggler("F6d", "slow-data", "one rank's loader is slow", "data", workers=2, delay_ms=120.0),
+    _straggler("F6d", "slow-data", "one rank's loader is slow", "data", workers=2, delay_ms=160.0),
     _straggler("F6f", "slow-forward", "one rank computes more in forward", "forward"),
     _straggler("F6b", "slow-backward", "one rank computes more in backward", "backward"),
     _straggler(
-        "F6h", "slow-host", "one rank's host pauses", "forward", slow_phase="host", delay_ms=60.0
+        "F6h", "slow-host", "one rank's host pauses", "forward", slow_phase="host", delay_ms=80.0
     ),
     Fault(
         "F6r",
@@ -340,7 +340,7 @@ FAULTS: tuple[Fault, ...] = (
         "data",
         rank=0,
         workers=2,
-        delay_ms=120.0,
+        delay_ms=160.0,
         batch_norm=True,
     ),
     Fault(
