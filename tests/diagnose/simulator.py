@@ -106,7 +106,9 @@ class Job:
     micro_batches: int = 1
     """Batches a step; all but the last under no_sync()."""
     sync: tuple[str, ...] = ()
-    """Where the host waits for its device in each step: other, pre_optimizer or forward."""
+    """Where the host waits for its device: other, pre_optimizer or forward..."""
+    sync_every: int = 1
+    """...in one step of so many."""
     queue: int = 1000
     """Launches that fit into the launch queue."""
     host_jitter: float = 0.0
@@ -182,6 +184,7 @@ class _Machine:
         self.flight: deque[float] = deque(maxlen=job.queue)
         self.at = (0.0, 0.0)
         self.began = 0.0
+        self.step = 0
         self.arrived = 0.0
         self.slower = 1.0
         self.ready: int | None = 0
@@ -221,7 +224,12 @@ class _Machine:
 
     def stall(self, place: str, extra: dict[str, float]) -> None:
         self.host += self.rank.sleep_us.get(place, 0.0) + extra.get(place, 0.0)
-        if place in self.job.sync and self.job.cuda:
+        self.wait(place)
+
+    def wait(self, place: str) -> None:
+        """Wait for the device, where the job does so in this step."""
+        due = self.step % self.job.sync_every == 0
+        if place in self.job.sync and self.job.cuda and due:
             self.host = max(self.host, self.device)
 
     def rest(self, place: str, step: int) -> None:
@@ -272,8 +280,7 @@ class _Machine:
             self.launch(rank.forward_us)
         if extra.get("forward"):
             self.launch(extra["forward"])
-        if "forward" in job.sync and job.cuda:
-            self.host = max(self.host, self.device)
+        self.wait("forward")
         self.mark("B0")
         ready = []
         for bucket in range(job.buckets):
@@ -343,7 +350,7 @@ def simulate(job: Job) -> Run:
     for step in range(job.steps):
         ready = []
         for rank, machine in enumerate(machines):
-            began = machine.at[0]
+            machine.step, began = step, machine.at[0]
             if step:
                 machine.after_sync(step)
             root = machines[0] if job.broadcast and rank else None

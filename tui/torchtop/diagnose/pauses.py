@@ -190,7 +190,8 @@ def _during(steps: Sequence[FrontierStep], told: Told, what: str) -> set[int]:
     for rank, pauses in told.items():
         if rank >= len(steps[0].rows):
             continue
-        since, end_ns = steps[0].rows[rank].end_ns, partial(_end_ns, rank)
+        first, end_ns = steps[0].rows[rank], partial(_end_ns, rank)
+        since = first.end_ns - 1000 * (first.host_us or 0)
         for start in (p.start_ns for p in pauses if p.what == what and p.start_ns >= since):
             place = bisect_right(steps, start, key=end_ns)
             if place < len(steps):
