@@ -412,3 +412,199 @@ def test_on_a_cpu_there_is_no_launch_verdict() -> None:
     assert verdict.kind == "COMPUTE-BOUND"
     assert verdict.headline == "Healthy: the CPUs compute 100 % of each step"
     assert "LAUNCH" not in {c.kind for c in ranked}
+
+
+# ----------------------------------------------------------------------------- links and copies
+GRADIENTS = {
+    "parameters": 537_000_000,
+    "gradient_bytes": 2_148_000_000,
+    "buckets": [268_500_000] * 8,
+    "gradient_as_bucket_view": False,
+}
+"""Of a perceptron on H200, where a step took 12.9 ms."""
+MEASURED = {"forward": 2_168, "backward": 5_306, "optimizer": 1_705, "exposed": 3_730} | LAG
+
+
+def over_links(links: int | None, sent: float | None, hosts: tuple[str, ...] = ("a", "a")) -> str:
+    """The third sentence of evidence, of ranks whose GPUs send so many bytes a second."""
+    known = [
+        replace(rank(number, gpu={"nvlink_links": links, "nvlink_bytes_per_s": sent}), host=host)
+        for number, host in enumerate(hosts)
+    ]
+    verdict = told(window(MEASURED, MEASURED), facts(*known, ddp=GRADIENTS))
+    assert verdict.kind == "COMM"
+    return "\n".join((*verdict.evidence, *verdict.advice))
+
+
+def test_communication_is_told_with_its_link() -> None:
+    told_of = over_links(18, 170e9)
+
+    assert "2.1 GB of gradients in 8 buckets over 2 ranks; only the 5.3 ms of backward" in told_of
+    assert "reaches at least 238 GB/s over NVLink, which can do 450 GB/s" in told_of
+    assert "NCCL leaves out" not in told_of
+
+
+def test_links_that_carry_nothing_are_told_first() -> None:
+    told_of = over_links(18, 0.4e9)
+
+    assert "over PCIe or host memory: the 18 NVLinks carry nothing" in told_of
+    assert "find out why NCCL leaves out NVLink" in told_of
+
+
+@pytest.mark.parametrize(
+    ("links", "sent", "hosts", "path"),
+    [
+        (0, None, ("a", "a"), "238 GB/s over PCIe"),
+        (18, 170e9, ("a", "b"), "238 GB/s over the network"),
+        (None, None, ("a", "a"), "238 GB/s"),
+        (18, None, ("a", "a"), "238 GB/s over NVLink, which can do 450 GB/s"),
+    ],
+)
+def test_the_path_of_gradients(
+    links: int | None, sent: float | None, hosts: tuple[str, ...], path: str
+) -> None:
+    line = next(text for text in over_links(links, sent, hosts).splitlines() if "reaches" in text)
+
+    assert line.endswith(path)
+
+
+def test_gradients_that_are_compressed_already_are_not_to_be_compressed() -> None:
+    assert "bf16_compress_hook" in over_links(18, 170e9)
+    assert "bf16_compress_hook" not in over_links(18, 85e9)
+
+
+def test_a_single_bucket_is_cut() -> None:
+    one = GRADIENTS | {"buckets": [2_148_000_000], "bucket_cap_bytes": 4_000_000_000}
+    tiny = GRADIENTS | {
+        "buckets": [96_000],
+        "gradient_bytes": 96_000,
+        "bucket_cap_bytes": 26_214_400,
+    }
+
+    big = told(window(MEASURED, MEASURED), facts(rank(0), rank(1), ddp=one))
+    small = told(window(MEASURED, MEASURED), facts(rank(0), rank(1), ddp=tiny))
+
+    assert "bucket_cap_mb=256 instead of 3815" in " ".join(big.advice)
+    assert "bucket_cap_mb" not in " ".join(small.advice)
+    assert "bf16" not in " ".join(small.advice)
+
+
+def test_a_run_that_accumulates_is_told_to_do_so_over_more() -> None:
+    first = {"first_batch": {"bytes": 10, "pinned": True, "samples": 32}}
+    ranks = [rank(number, first) for number in (0, 1)]
+    samples = MEASURED | {"samples": 128}
+
+    verdict = told(window(samples, samples), facts(*ranks, ddp=GRADIENTS))
+
+    assert "accumulate over more than the 4 batches of now" in " ".join(verdict.advice)
+
+
+COPIES = {"forward": 60_000, "backward": 30_000, "exposed": 200, "data_host_us": 90} | {
+    "lag_forward_us": 40_000,
+    "lag_backward_us": 60_000,
+    "lag_width_us": 20,
+}
+LARGE = {"pin_memory": False, "first_batch": {"bytes": 400_000_000, "pinned": False, "samples": 64}}
+
+
+def copied(loader: dict[str, Any], rx: float | None = None, **changes: int) -> Verdict:
+    values = COPIES | changes
+    known = facts(rank(0, LARGE | loader, gpu={"pcie_rx_bytes_per_s": rx}))
+    return told(window(values), known)
+
+
+def test_a_large_batch_that_is_not_pinned_is_copied() -> None:
+    verdict = copied({}, rx=4.4e9)
+
+    assert (verdict.kind, verdict.cause) == ("H2D", "unpinned")
+    assert verdict.share == pytest.approx((60 - 0.55 * 30) / 90.2, abs=0.01)
+    assert "rank 0 copies 400 MB a step, from memory that is not pinned: about 43.5 ms" in (
+        verdict.evidence
+    )
+    assert "PCIe brings 4.4 GB/s to its GPU" in verdict.evidence
+    assert verdict.advice[0].startswith("pin_memory=True in the DataLoader (it is off)")
+
+
+def test_a_large_batch_that_is_pinned_takes_the_time_of_the_link() -> None:
+    verdict = copied({"first_batch": {"bytes": 2_000_000_000, "pinned": True}})
+
+    assert (verdict.kind, verdict.cause) == ("H2D", "large")
+    assert "pin_memory" not in " ".join(verdict.advice)
+    assert "send less (2.0 GB now)" in " ".join(verdict.advice)
+
+
+def test_a_batch_that_pcie_does_not_carry_is_on_the_device_already() -> None:
+    assert copied({}, rx=20e6).kind != "H2D"
+
+
+def test_a_host_that_is_far_ahead_has_not_waited_for_a_copy() -> None:
+    assert copied({}, lag_forward_us=200_000, lag_backward_us=220_000).kind == "COMPUTE-BOUND"
+
+
+def test_a_small_batch_takes_no_time_to_copy() -> None:
+    small = {"first_batch": {"bytes": 1_600_000, "pinned": False, "samples": 64}}
+
+    assert copied(small).kind != "H2D"
+
+
+@pytest.mark.parametrize("first", [None, {}, {"bytes": None}, {"bytes": 0}, "odd"])
+def test_a_batch_of_unknown_size_is_no_copy(first: Any) -> None:
+    assert copied({"first_batch": first}).kind != "H2D"
+
+
+# ------------------------------------------------------------------------------- healthy, advice
+def test_tensor_cores_that_idle_are_told_to_a_healthy_run() -> None:
+    idle = {"util_percent": 98.0, "sm_active": 0.9, "tensor_active": 0.007, "dram_active": 0.3}
+    busy = idle | {"tensor_active": 0.6}
+    win = window(COMPUTE)
+
+    cold, hot = told(win, facts(rank(0, gpu=idle))), told(win, facts(rank(0, gpu=busy)))
+    amp = told(win, facts(rank(0, gpu=idle), script={"amp": True}))
+
+    assert cold.severity == hot.severity == "ok"
+    assert (
+        "the GPU of rank 0 is busy 98 % of the time: SMs 90 %, tensor cores 1 %, memory 30 %"
+        in (cold.evidence)
+    )
+    assert "the tensor cores are active 1 % of the time: torch.autocast" in cold.advice[0]
+    assert hot.advice == amp.advice == ()
+
+
+def test_kernels_that_are_bound_by_memory_are_to_be_fused() -> None:
+    gpu = {"util_percent": 98.0, "tensor_active": 0.3, "dram_active": 0.7}
+    win = window(COMPUTE)
+
+    plain = told(win, facts(rank(0, gpu=gpu)))
+    compiled = told(win, facts(rank(0, gpu=gpu), script={"compile": True}))
+
+    assert "memory is busy 70 % of the time: torch.compile" in plain.advice[0]
+    assert compiled.advice == ()
+
+
+def test_a_cpu_run_is_told_of_cores_that_are_idle() -> None:
+    zero = {"lag_forward_us": 0, "lag_backward_us": 0, "lag_width_us": 0}
+    win = window(COMPUTE | zero, COMPUTE | zero, cuda=False)
+    ranks = [rank(number, cpu_percent=100.0) for number in (0, 1)]
+    busy = HostFacts(cores=2, cpu_percent=99.0, ranks=2)
+
+    few = told(win, facts(*ranks, host=HostFacts(cores=32, cpu_percent=8.0, ranks=2)))
+    all_of_them = told(win, facts(*ranks, host=busy))
+
+    assert "29 of 32 cores are idle, and a rank uses 1.0" in few.advice[0]
+    assert all_of_them.advice == ()
+    assert "2 ranks share 2 cores, 99 % busy" in all_of_them.evidence
+
+
+def test_a_wait_in_every_step_that_costs_nothing_is_mentioned() -> None:
+    # given a host that waits 25 ms of each step for its GPU, which is never idle
+    hosts = (10, 500, 25_000, 90, 1_000, 2_000)
+    lags = (20_000, 25_000, 5, 5, 15_000, 40_000)
+    values = COMPUTE | {"local_host_us": hosts, "local_lag_us": lags, "optimizer": 500}
+
+    verdict = told(window(values), facts(rank(0, gpu={"util_percent": 99.0})))
+
+    assert verdict.kind == "COMPUTE-BOUND"
+    assert any(
+        "between the optimizer and the next batch; that costs less than 5 % here" in text
+        for text in verdict.evidence
+    )

@@ -261,7 +261,7 @@ class Analyser:
         steps = max(0, limits.window_steps - window.recorded)
         seconds = max(0, math.ceil(limits.window_s - window.seconds))
         missing = [_steps(steps)] if steps else []
-        missing += [f"{seconds} s"] if seconds or not steps else []
+        missing += [f"{max(1, seconds)} s"] if seconds or not steps else []
         return undecided(
             f"Measuring: {words.a_list(missing)} more until the first verdict",
             f"it needs {limits.window_steps} steps and {limits.window_s:.0f} s; {after}",
