@@ -172,18 +172,7 @@ class Analyser:
         steps, rare, recurring, ready = select(kept, self._limits, self._pauses.steps)
         window = summarise(steps, self._cuda, self._limits, rare, recurring) if steps else None
         judged = self._judge(now_ns, window, steps, ready)
-        verdict, last = judged.verdict, self._last_step()
-        first_step = window.from_step if window is not None else last
-        held = self._standing.hold(now_ns, verdict, first_step)
-        self._standing.keep(now_ns, judged.findings, first_step)
-        between = 0.0  # warming up is no verdict: one that stands for no time at all
-        if self._analysed_ns is not None and ready:
-            between = (now_ns - self._analysed_ns) / 1e9
-        self._analysed_ns = now_ns
-        self._rollup.add_verdict(verdict, (held.from_step, last), between)
-        for finding in judged.findings:
-            began = self._standing.findings[finding.kind, finding.rank]
-            self._rollup.add_finding(finding, (began.from_step, last), between)
+        told, last = self._conclude(now_ns, judged, window, ready), self._last_step()
         fresh = [report.millis(us) for us in self._fresh]
         self._fresh.clear()
         means = {m.rank: m for m in window.ranks} if window else {}
@@ -200,18 +189,37 @@ class Analyser:
                 report.rank_fields(state, means.get(rank), marker_age_s(self._ranks, state, now_ns))
                 for rank, state in sorted(self._ranks.items())
             ],
-            "verdict": stood(verdict, held, now_ns, last),
-            "findings": [
-                stood(found, self._standing.findings[found.kind, found.rank], now_ns, last)
-                for found in judged.findings
-            ],
-            "candidates": [_candidate_fields(candidate) for candidate in judged.ranked],
             "recent_step_ms": fresh,
             "scalars": report.scalars(self._ranks),
             "progress": report.progress(
                 last, self._total_steps(), window.step_us if window else None
             ),
             "probe": report.probe(self._ranks),
+            **told,
+        }
+
+    def _conclude(
+        self, now_ns: int, judged: Judged, window: Window | None, ready: bool
+    ) -> dict[str, Any]:
+        """The verdict and what is beside it, with the time for which they stand."""
+        last, standing = self._last_step(), self._standing
+        first_step = window.from_step if window is not None else last
+        held = standing.hold(now_ns, judged.verdict, first_step)
+        standing.keep(now_ns, judged.findings, first_step)
+        between = 0.0  # warming up is no verdict: one that stands for no time at all
+        if self._analysed_ns is not None and ready:
+            between = (now_ns - self._analysed_ns) / 1e9
+        self._analysed_ns = now_ns
+        self._rollup.add_verdict(judged.verdict, (held.from_step, last), between)
+        findings = []
+        for finding in judged.findings:
+            began = standing.findings[finding.kind, finding.rank]
+            self._rollup.add_finding(finding, (began.from_step, last), between)
+            findings.append(stood(finding, began, now_ns, last))
+        return {
+            "verdict": stood(judged.verdict, held, now_ns, last),
+            "findings": findings,
+            "candidates": [_candidate_fields(candidate) for candidate in judged.ranked],
         }
 
     def minute(self, now_ns: int) -> dict[str, Any] | None:
