@@ -128,7 +128,8 @@ def _straggler(window: Window, facts: Facts, held: Held | None, limits: Threshol
     if excess.rank is not None and len(excess.group) < 2:
         removable = min(share, excess.gap_us / window.step_us)
     phase = sticky_phase(parts, "STRAGGLER", held, limits)
-    return Candidate("STRAGGLER", share, excess.rank, phase, removable, parts)
+    lasting = "persistent" if excess.rank is not None else "group" if excess.group else "rotating"
+    return Candidate("STRAGGLER", share, excess.rank, phase, removable, parts, lasting)
 
 
 def sticky_phase(

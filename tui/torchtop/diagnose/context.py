@@ -61,7 +61,6 @@ def gather(
         ddp=first.facts.get("ddp", {}),
         optimizer=first.facts.get("optimizer", {}),
         script=first.facts.get("script", {}),
-        backend=first.backend,
         loader_period_us=dict(loader_period_us),
     )
 

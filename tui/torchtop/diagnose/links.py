@@ -8,6 +8,7 @@ from .facts import Facts
 from .thresholds import Thresholds
 from .window import Window
 
+NETWORK = "the network"
 _NVLINK_5 = ("B100", "B200", "B300")
 
 
@@ -48,7 +49,7 @@ def link(window: Window, facts: Facts, limits: Thresholds) -> Link:
     busy_us = window.frontier_us["backward"] + window.frontier_us["exposed_comm"]
     reached = traffic / (busy_us / 1e6) if traffic is not None and busy_us else None
     if len({rank.host for rank in facts.ranks}) > 1:
-        return Link("the network", reached, None)
+        return Link(NETWORK, reached, None)
     if not window.cuda:
         return Link(None, reached, None)
     gpus = [rank.gpu for rank in facts.ranks]

@@ -102,13 +102,13 @@ class Thresholds:
     forward_part: float = 0.55
     """Computing forward takes half to two thirds of the time of backward (two matrix products for
     one; on H200 0.59 to 0.62 for convolutions): what forward takes beyond is something else."""
-    pageable_slow_gb_s: float = 2.0
+    pageable_slow_gb_s: float = 4.0
     """Own choice: a copy from memory that is not pinned, which one thread stages, moves at least
     this..."""
     pageable_fast_gb_s: float = 20.0
     """...and at most this."""
-    pinned_slow_gb_s: float = 10.0
-    """PCIe 3.0 x16, less protocol..."""
+    pinned_slow_gb_s: float = 22.0
+    """PCIe 4.0 x16, less protocol..."""
     pinned_fast_gb_s: float = 55.0
     """...and 5.0 x16."""
     copy_seen: float = 0.5

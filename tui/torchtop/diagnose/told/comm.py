@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import words
 from ..copies import batches_per_step
-from ..links import Link, link, traffic_bytes
+from ..links import NETWORK, Link, link, traffic_bytes
 from .case import Case, busy_host, of_step
 
 
@@ -48,6 +48,9 @@ def _speed(case: Case, path: Link) -> str | None:
         told += f" over {path.name}"
     if path.limit is not None:
         told += f", which can do {words.rate(path.limit)}"
+    sent = case.facts.host_of(None).net_tx_bytes_per_s
+    if path.name == NETWORK and sent is not None:
+        told += f"; the first host sends {words.rate(sent)} on average"
     if path.unused_nvlinks:
         told += f": the {path.unused_nvlinks} NVLinks carry nothing"
     return told
