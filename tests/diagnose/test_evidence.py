@@ -125,6 +125,8 @@ def test_workers_that_wait_point_to_the_storage() -> None:
         ({"worker_percent": 99.0}, {"cores": 8}, "busy_workers"),
         ({"worker_percent": 50.0}, {"cpu_percent": 97.0}, "busy_workers"),
         ({"worker_percent": 10.0}, {"cores": 8}, "storage"),
+        ({"worker_percent": 30.0}, {"cpu_percent": 97.0}, "busy_workers"),
+        ({"worker_percent": 2.0}, {"cpu_percent": 97.0}, "storage"),
         ({"ready": 6.0}, {}, "main_process"),
         ({"loader": {"workers": 0}}, {}, "no_workers"),
         ({}, {}, None),

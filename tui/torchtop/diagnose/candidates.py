@@ -175,7 +175,9 @@ def _with_starving(
 ) -> list[Candidate | None]:
     """The candidates, with devices that starve: after a wait of their host, or all along."""
     # A spinning NCCL kernel is no idle time; a late batch or a stalled host is.
-    told = sum(c.share for c in found if c.kind not in ("COMM", "PERIODIC"))
+    told = sum(c.share for c in found if c.kind in ("DATA", "STRAGGLER", "H2D"))
+    if any(c.kind == "OPTIMIZER" for c in found):
+        told += window.idle_us.get("optimizer", 0.0) / window.step_us
     idle = _idle_share(window, facts)
     rest = None if idle is None else max(0.0, idle - told)
     sync = _sync(window, rest)

@@ -38,12 +38,14 @@ def cause(rank: int, window: Window, facts: Facts, limits: Thresholds) -> str | 
             return MAIN_PROCESS
         if means.stall_steady >= limits.burst_steady:
             return HEAD_OF_LINE
-    if host.is_busy(limits.host_busy_percent):
-        return BUSY_WORKERS
-    if known.worker_percent is None:
-        return None
-    if known.worker_percent < limits.worker_waits_percent:
+    busy, percent = host.is_busy(limits.host_busy_percent), known.worker_percent
+    if percent is None:
+        return BUSY_WORKERS if busy else None
+    # On a busy host, a worker that is not given a core uses little of it as well.
+    if percent < (limits.worker_waits_percent / 2 if busy else limits.worker_waits_percent):
         return STORAGE
+    if busy:
+        return BUSY_WORKERS
     return TOO_FEW_WORKERS if more_workers(rank, window, facts, limits) else BUSY_WORKERS
 
 
