@@ -82,6 +82,7 @@ class Case:
     nvml_error: str | None = None
     nodes: int = 1
     silent_rank: int | None = None
+    findings: tuple[dict[str, Any], ...] = ()
     bad_line: bool = False
 
 
@@ -108,6 +109,18 @@ _HEALTHY = Case(
     evidence=("SM active 91 %, tensor cores 58 %", "the GPU runs 27 ms behind the host"),
     advice=("nothing to fix; larger gains need faster kernels or more GPUs",),
 )  # fmt: skip
+_THROTTLED = {
+    "kind": "THROTTLED", "severity": "critical", "rank": 1, "share": None,
+    "headline": "GPU 1 is slowed down by hw_thermal_slowdown: 1200 of 1980 MHz",
+    "evidence": ["the GPU of rank 1 runs at 1200 MHz, at 88 °C; held down in 90 % of the seconds"],
+    "advice": ["check the cooling: air flow, fans, room temperature"],
+}  # fmt: skip
+_CONTENTION = {
+    "kind": "CONTENTION", "severity": "note", "rank": 0, "share": None,
+    "headline": "GPU 0 is shared with another process",
+    "evidence": ["on GPU 0 also: jupyter (pid 77) with 3.0 GB"],
+    "advice": ["end it, or use another GPU (--gpu-ids)"],
+}  # fmt: skip
 CASES: dict[str, Case] = {
     "slow-loader": _DATA,
     "healthy": _HEALTHY,
@@ -178,9 +191,12 @@ CASES: dict[str, Case] = {
     "hung": replace(_HEALTHY, silent_rank=1),
     "warming": replace(_HEALTHY, warm_up_s=10**6),
     "starting": replace(_HEALTHY, warm_up_s=10**9),
+    "findings": replace(_DATA, findings=(_THROTTLED, _CONTENTION)),
     "hostile": replace(
         _DATA, name=HOSTILE + "n" * 300, headline=HOSTILE, evidence=(HOSTILE * 20, "[link=x]y[/]"),
         advice=(HOSTILE,), text=HOSTILE, others=True, bad_line=True,
+        findings=({"kind": HOSTILE, "severity": HOSTILE, "headline": HOSTILE,
+                   "evidence": HOSTILE, "advice": [HOSTILE, None]}, {}),
     ),
 }  # fmt: skip
 
@@ -422,7 +438,7 @@ class MadeSession:
         total = sum(phases.values())
         ordered = sorted(recent)
         self.analysis.write(
-            "analysis", now, step=int(self.steps), steps=int(self.steps), window=None,
+            "analysis", now, step=int(self.steps) - 1, steps=int(self.steps), window=None,
             warming_up=warming,
             step_ms={"mean": total, "p50": ordered[len(ordered) // 2], "p95": ordered[-1] * 0.98,
                      "p99": ordered[-1], "max": ordered[-1] * 1.2},
@@ -431,8 +447,9 @@ class MadeSession:
             phases={n: {"ms": v, "share": v / total} for n, v in phases.items()},
             ranks=[self._rank_analysis(rank, phases) for rank in range(case.ranks)],
             verdict=None if warming or self.second < case.verdict_after_s else self._verdict(),
+            findings=[] if warming else list(case.findings),
             candidates=[], recent_step_ms=recent, scalars={"loss": self._loss()},
-            progress={"step": int(self.steps), "total_steps": case.total_steps,
+            progress={"step": int(self.steps) - 1, "total_steps": case.total_steps,
                       "eta_s": case.total_steps and (case.total_steps - self.steps) / rate},
             probe={"cost_share": 0.0081, "dropped": 0, "disabled": None},
         )  # fmt: skip
@@ -447,7 +464,7 @@ class MadeSession:
                 own["exposed_comm"] += extra
                 wait += extra
         return {
-            "rank": rank, "step": int(self.steps), "phases": own, "step_ms": sum(own.values()),
+            "rank": rank, "step": int(self.steps) - 1, "phases": own, "step_ms": sum(own.values()),
             "host_step_ms": sum(own.values()), "wait_ms": wait, "lag_ms": 11.0,
             "data_host_ms": phases["data"] * 0.8, "ready": self.case.ready, "marker": "BC",
             "marker_age_s": 0.02,

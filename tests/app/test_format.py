@@ -52,6 +52,7 @@ def test_what_is_no_number_is_not_available_and_never_zero(
         (f.ghz, 1980, "1.98"),
         (f.gain, 1.62, "up to 1.6x faster"),
         (f.gain, 1.06, "up to 1.06x faster"),
+        (f.gain, 19.94, "up to 20x faster"),
     ],
 )
 def test_numbers_read_as_people_write_them(

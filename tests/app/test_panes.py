@@ -19,6 +19,7 @@ from torchtop.app.panes.silence import silences
 from torchtop.app.text import Row, asciify, plain, row_width
 from torchtop.app.view import ReplayPosition, View
 from torchtop.session.follow import Follower, Replay
+from torchtop.session.records import VERDICTS
 
 Body = Callable[[View, int, int], list[Row]]
 BODIES: dict[str, Body] = {
@@ -119,6 +120,29 @@ class TestVerdict:
         shown = " ".join(text(view_of("straggler"), "verdict", 78, 4).split())
         assert "the others wait 29 ms of each step." in shown
 
+    @pytest.mark.parametrize("kind", VERDICTS)
+    @pytest.mark.parametrize("share", [None, 0.38])
+    def test_every_kind_is_named_beside_a_headline_of_two_lines(
+        self, view_of: Callable[[str], View], kind: str, share: float | None
+    ) -> None:
+        headline = "No rank has moved for 41 s: rank 1 is in backward, and all of the others wait"
+        told = {"kind": kind, "severity": "critical", "share": share, "headline": headline}
+        view = TestBeforeTheVerdict.with_analysis(view_of("healthy"), verdict=told)
+        for height in (4, 5):
+            shown = text(view, "verdict", 78, height)
+            assert kind in shown
+            assert "wait" in shown.split() and "…" not in shown
+
+    def test_a_sentence_goes_on_in_the_next_row_where_there_is_room(
+        self, view_of: Callable[[str], View]
+    ) -> None:
+        sentence = "the GPU waits for a batch 74.8 ms of a 78.8 ms step; the ranks wait 27.3 ms"
+        told = {"kind": "DATA", "headline": "Waiting", "evidence": [sentence, "more"]}
+        view = TestBeforeTheVerdict.with_analysis(view_of("slow-loader"), verdict=told)
+        assert " · the GPU waits for a batch 74.8 ms …" in text(view, "verdict", 50, 3)
+        shown = " ".join(text(view, "verdict", 50, 4).split())
+        assert sentence in shown
+
     def test_says_how_long_it_has_stood(self, view_of: Callable[[str], View]) -> None:
         assert plain(verdict.aside(view_of("slow-loader"), 78)) == "for 1:07"
 
@@ -141,6 +165,39 @@ class TestVerdict:
             "rank 1 last seen in backward, 55 s ago"
         )
         assert plain(verdict.aside(view, 78)) == "as of 55 s ago"
+
+
+class TestFindings:
+    def test_the_heading_names_the_first_and_counts_the_others(
+        self, view_of: Callable[[str], View]
+    ) -> None:
+        told = plain(verdict.aside(view_of("findings"), 78))
+        assert told == "◆ THROTTLED +1 · for 1:07"
+
+    def test_with_little_room_the_first_stands_between_evidence_and_advice(
+        self, view_of: Callable[[str], View]
+    ) -> None:
+        lines = text(view_of("findings"), "verdict", 78, 5).splitlines()
+        assert "45.2 ms" in lines[2]
+        assert lines[3].startswith(" ◆ THROTTLED +1  GPU 1 is slowed down by hw_thermal")
+        assert lines[4].startswith(" → raise workers")
+
+    def test_four_rows_are_the_verdicts_own(self, view_of: Callable[[str], View]) -> None:
+        assert "THROTTLED" not in text(view_of("findings"), "verdict", 78, 4)
+
+    def test_with_room_each_has_its_evidence_and_advice(
+        self, view_of: Callable[[str], View]
+    ) -> None:
+        shown = text(view_of("findings"), "verdict", 78, 22)
+        told = [
+            *("queue was empty", "◆ THROTTLED  GPU 1", "held down in", "check the cooling"),
+            *("○ CONTENTION  GPU 0 is shared", "jupyter (pid 77)", "--gpu-ids", "raise workers"),
+        ]
+        places = [shown.index(word) for word in told]
+        assert places == sorted(places)
+
+    def test_none_is_told_where_there_is_none(self, view_of: Callable[[str], View]) -> None:
+        assert plain(verdict.aside(view_of("healthy"), 78)) == "for 1:07"
 
 
 class TestFailure:
@@ -275,6 +332,15 @@ class TestThroughput:
         shown = text(view_of("eight"), "throughput", 30, 3)
         assert "samples/s" in shown and "ETA" in shown and "loss" in shown and "…" not in shown
 
+    def test_steps_are_counted_as_done_and_not_as_indices(
+        self, view_of: Callable[[str], View]
+    ) -> None:
+        view = TestBeforeTheVerdict.with_analysis(
+            view_of("slow-loader"), step=29, progress={"step": 29, "total_steps": 30, "eta_s": 0.0}
+        )
+        shown = text(view, "throughput", 60, 8)
+        assert "step 30/30" in shown and "100 %" in shown
+
 
 class TestData:
     @pytest.mark.parametrize(("width", "height"), [(30, 3), (30, 5), (60, 6)])
@@ -386,6 +452,13 @@ class TestBeforeTheVerdict:
             view_of("warming"), verdict={"kind": "UNDECIDED", "headline": headline}
         )
         assert "WARMING UP   20 of 20 steps, 1 of 5 s" in text(view, "verdict")
+
+    def test_what_is_missing_after_the_warm_up_is_told_as_measuring(
+        self, view_of: Callable[[str], View]
+    ) -> None:
+        headline = "Measuring: 1 s more until the first verdict"
+        view = self.with_analysis(view_of("warming"), verdict={"headline": headline})
+        assert "○ MEASURING   1 s more until the first verdict" in text(view, "verdict")
 
     def test_a_start_is_no_undecided_verdict(self, view_of: Callable[[str], View]) -> None:
         view = self.with_analysis(

@@ -3,7 +3,18 @@ from __future__ import annotations
 import pytest
 
 from app.made_session import HOSTILE
-from torchtop.app.text import asciify, clean, cut, fit, plain, row_width, spread, width, wrap
+from torchtop.app.text import (
+    asciify,
+    clean,
+    cut,
+    cut_words,
+    fit,
+    plain,
+    row_width,
+    spread,
+    width,
+    wrap,
+)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +76,32 @@ def test_spread_cuts_the_left_part_first() -> None:
 
 
 def test_wrapping_breaks_between_words_and_cuts_the_last_line() -> None:
-    assert wrap("one two three four", 9, 2) == ["one two", "three fo…"]
+    assert wrap("one two three four", 9, 2) == ["one two", "three …"]
     assert wrap("", 9, 2) == []
+
+
+WAITS = "the GPU waits for a batch 74.8 ms of a 78.8 ms step; the ranks wait 27.3 ms to 74.8 ms"
+
+
+@pytest.mark.parametrize("cells", range(1, 100))
+def test_a_cut_sentence_never_takes_more_cells(cells: int) -> None:
+    for text in (WAITS, "日本語テスト mixed " * 9, "one-word" * 30, "e\u0301" * 400):
+        assert width(cut_words(text, cells)) <= cells
+
+
+@pytest.mark.parametrize("cells", range(30, len(WAITS)))
+def test_a_cut_sentence_ends_in_no_number_that_is_not_its_own(cells: int) -> None:
+    kept, _, rest = cut_words(WAITS, cells).rpartition(" ")
+
+    assert rest == "…"
+    assert WAITS.startswith(kept)
+    assert not WAITS[len(kept) :][:1].isalnum()
+    assert not kept.split()[-1][-1].isdigit()
+
+
+def test_a_sentence_that_fits_is_not_cut() -> None:
+    assert cut_words(WAITS, len(WAITS)) == WAITS
+    assert cut_words("", 5) == ""
 
 
 def test_ascii_text_keeps_its_width() -> None:

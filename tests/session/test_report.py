@@ -106,6 +106,29 @@ def test_a_verdict_comes_with_its_evidence_and_advice() -> None:
     assert "- data: synthetic" in text
 
 
+def test_findings_stand_below_the_verdict_with_evidence_and_advice() -> None:
+    finding = {
+        "kind": "THROTTLED",
+        "rank": 1,
+        "seconds": 35.5,
+        "headline": "GPU 1 is slow",
+        "evidence": ["1200 of 1980 MHz"],
+        "advice": ["check the fan_speed"],
+    }
+
+    text = render_markdown(summary(findings=[finding, {"kind": "CONTENTION"}]))
+
+    assert text.index("Verdict") < text.index("Beside it") < text.index("| measure |")
+    assert "- **THROTTLED** (rank 1, for 35.5 s): GPU 1 is slow" in text
+    assert "  - 1200 of 1980 MHz\n  - try: check the fan\\_speed" in text
+    assert "- **CONTENTION** (for –)\n" in text
+
+
+def test_without_findings_nothing_is_said_of_them() -> None:
+    assert "Beside it" not in render_markdown(summary(findings=[]))
+    assert "Beside it" not in render_markdown(summary())  # of an older torchtop
+
+
 def test_foreign_text_breaks_no_table_and_is_no_markup() -> None:
     verdict = {"kind": "DATA", "headline": HOSTILE, "evidence": [HOSTILE], "advice": [HOSTILE]}
     gpu = {
@@ -127,6 +150,7 @@ def test_foreign_text_breaks_no_table_and_is_no_markup() -> None:
             versions={"torch": HOSTILE},
             exit={"message": HOSTILE},
             verdict=verdict,
+            findings=[{**verdict, "rank": HOSTILE, "seconds": None}],
             gpus=[gpu],
             status=HOSTILE,
         )

@@ -18,7 +18,8 @@ S = 1_000_000_000
 SUMMARY_KEYS = (
     *("schema", "id", "name", "workload", "argv", "options", "synthetic_data", "status"),
     *("started_at", "wall_s", "exit", "world_size", "nodes", "device", "versions", "gpus"),
-    *("steps", "step_ms", "throughput", "phases", "ranks", "verdicts", "verdict", "probe", "loss"),
+    *("steps", "step_ms", "throughput", "phases", "ranks", "verdicts", "verdict", "findings"),
+    *("probe", "loss"),
 )
 
 
@@ -70,6 +71,10 @@ FIRST = {
         {"kind": "DATA", "rank": None, "phase": "data", "seconds": 20.0, "from_step": 10},
         {"kind": "COMM", "rank": None, "phase": None, "seconds": 25.0, "from_step": 60},
     ],
+    "findings": [
+        {"kind": "CONTENTION", "rank": 0, "seconds": 30.0, "from_step": 10},
+        {"kind": "THROTTLED", "rank": 1, "seconds": 20.0, "from_step": 50},
+    ],
     "scalars": {"loss": {"first": 2.5, "last": 1.0, "min": 0.9}},
 }
 SECOND = {
@@ -98,6 +103,10 @@ SECOND = {
             "from_step": 110,
             "share": 0.5,
         }
+    ],
+    "findings": [
+        {"kind": "THROTTLED", "rank": 0, "seconds": 1.0, "from_step": 111},
+        {"kind": "THROTTLED", "rank": 1, "seconds": 15.5, "from_step": 50, "headline": "hot"},
     ],
     "scalars": {"loss": {"first": 1.1, "last": 0.8, "min": 0.7}},
 }
@@ -277,6 +286,17 @@ def test_the_verdict_is_the_one_that_held_longest(paths: SessionPaths) -> None:
     assert summary["verdict"]["kind"] == "DATA"
     assert summary["verdict"]["from_step"] == 10
     assert summary["verdict"]["share"] == 0.5
+
+
+def test_findings_of_all_minutes_are_merged_the_longest_first(paths: SessionPaths) -> None:
+    findings = build_summary(paths)["findings"]
+
+    assert [(f["kind"], f["rank"], f["seconds"]) for f in findings] == [
+        ("THROTTLED", 1, 35.5),
+        ("CONTENTION", 0, 30.0),
+        ("THROTTLED", 0, 1.0),
+    ]
+    assert (findings[0]["from_step"], findings[0]["headline"]) == (50, "hot")
 
 
 def test_probe_and_loss(paths: SessionPaths) -> None:

@@ -147,7 +147,8 @@ def gain(bound: Any) -> str:
     number = known(bound)
     if number is None or number < 1.005:
         return ""
-    return f"up to {number:.2f}x faster" if number < 1.1 else f"up to {number:.1f}x faster"
+    digits = 2 if number < 1.1 else 1 if number < 9.95 else 0
+    return f"up to {number:.{digits}f}x faster"
 
 
 def ghz(mhz: Any) -> str:

@@ -18,6 +18,12 @@ _DROPPED = frozenset("\ufe0e\ufe0f\u200b\ufeff")
 _POINTS_PER_CELL = 4
 """Code points kept per cell of width: a letter under a thousand accents is cut, not stored."""
 
+_DANGLING = (
+    *("a", "an", "and", "at", "by", "for", "from", "in", "is", "of", "on", "or", "the", "to"),
+    *("up", "with", "·", "→"),
+)
+"""Words that a cut text does not end in."""
+
 
 def clean(text: object, limit: int = 4000) -> str:
     """Text of others as one line that a terminal shows and never obeys.
@@ -70,6 +76,23 @@ def cut(text: str, cells: int, ellipsis: str = "…") -> str:
     if cells <= len(ellipsis):
         return set_cell_size(text, cells)
     return set_cell_size(text, cells - width(ellipsis)).rstrip() + ellipsis
+
+
+def cut_words(text: str, cells: int) -> str:
+    """A sentence cut to at most `cells` between words, and never between a number and its unit.
+
+    What a cut leaves of "27.3 ms of a 78.8 ms step" must not read as another value. Where nothing
+    but a fragment would be left, it is cut as `cut` does.
+    """
+    if len(text) <= cells * _POINTS_PER_CELL and width(text) <= cells:
+        return text
+    words = cut(text, cells - 2, "").split(" ")
+    if not text.startswith(" ".join(words) + " "):
+        words.pop()
+    while words and (words[-1] in _DANGLING or words[-1].replace(",", "")[:1].isdigit()):
+        words.pop()
+    kept = " ".join(words).rstrip(",;:·→ ")
+    return f"{kept} …" if width(kept) * 2 >= cells else cut(text, cells)
 
 
 def pad(text: str, cells: int, align: str = "<") -> str:
@@ -131,7 +154,7 @@ def wrap(text: str, cells: int, rows: int) -> list[str]:
     rest = text.split()
     while rest and len(lines) < rows:
         if len(lines) == rows - 1:
-            lines.append(cut(" ".join(rest), cells))
+            lines.append(cut_words(" ".join(rest), cells))
             break
         line = rest.pop(0)
         while rest and width(line) + 1 + width(rest[0]) <= cells:

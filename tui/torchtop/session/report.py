@@ -22,7 +22,7 @@ def escape(text: object) -> str:
 def render_markdown(summary: Mapping[str, Any]) -> str:
     """A summary as Markdown: what ran, the verdict, the numbers, the phases, the GPUs."""
     lines = [f"# {escape(summary['name'] or summary['id'])}", ""]
-    lines += [*_head(summary), "", *_verdict(summary), ""]
+    lines += [*_head(summary), "", *_verdict(summary), "", *_findings(summary)]
     lines += ["| measure | value |", "|---|---|", *_numbers(summary), ""]
     lines += [*_phases(summary), ""]
     if summary["gpus"]:
@@ -59,6 +59,19 @@ def _verdict(summary: Mapping[str, Any]) -> list[str]:
     lines += [f"- {escape(text)}" for text in verdict.get("evidence") or ()]
     lines += [f"- try: {escape(text)}" for text in verdict.get("advice") or ()]
     return lines
+
+
+def _findings(summary: Mapping[str, Any]) -> list[str]:
+    """What stood beside the verdict, with a blank line behind it; a summary may have none."""
+    lines = []
+    for finding in summary.get("findings") or ():
+        whose = "" if finding.get("rank") is None else f"rank {finding['rank']}, "
+        told = f"{whose}for {_number(finding.get('seconds'), 's')}"
+        headline = f": {escape(finding['headline'])}" if finding.get("headline") else ""
+        lines.append(f"- **{escape(finding.get('kind'))}** ({escape(told)}){headline}")
+        lines += [f"  - {escape(text)}" for text in finding.get("evidence") or ()]
+        lines += [f"  - try: {escape(text)}" for text in finding.get("advice") or ()]
+    return ["**Beside it:**", "", *lines, ""] if lines else []
 
 
 def _numbers(summary: Mapping[str, Any]) -> list[str]:

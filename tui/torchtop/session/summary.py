@@ -299,17 +299,26 @@ def _energy(records: list[Record], position: int) -> float | None:
 
 
 def _verdicts(minutes: list[Record]) -> dict[str, Any]:
-    """Verdicts of the run, the longest standing first, and that one again as ``verdict``."""
+    """Verdicts of the run, the longest as ``verdict`` too, and the findings that stood beside."""
+    verdicts = _longest_first(minutes, "verdicts")
+    return {
+        "verdicts": verdicts,
+        "verdict": verdicts[0] if verdicts else None,
+        "findings": _longest_first(minutes, "findings"),
+    }
+
+
+def _longest_first(minutes: list[Record], field: str) -> list[dict[str, Any]]:
+    """A field of verdicts over all minutes: one of each kind, rank and phase, as last told."""
     merged: dict[tuple[Any, ...], dict[str, Any]] = {}
     for minute in minutes:
-        for verdict in minute.get("verdicts") or ():
+        for verdict in minute.get(field) or ():
             key = (verdict.get("kind"), verdict.get("rank"), verdict.get("phase"))
             held = merged.get(key)
             seconds = (verdict.get("seconds") or 0) + (held["seconds"] if held else 0)
             start = held["from_step"] if held else verdict.get("from_step")
             merged[key] = {**verdict, "seconds": round(seconds, 1), "from_step": start}
-    ranked = sorted(merged.values(), key=lambda v: v["seconds"], reverse=True)
-    return {"verdicts": ranked, "verdict": ranked[0] if ranked else None}
+    return sorted(merged.values(), key=lambda v: v["seconds"], reverse=True)
 
 
 def _loss(minutes: list[Record]) -> dict[str, Any] | None:

@@ -118,14 +118,15 @@ def _chart(view: View, snapshot: Snapshot, width: int, rows: int) -> list[Row]:
 def _progress(view: View, snapshot: Snapshot, width: int) -> Row:
     analysis = snapshot.analysis
     progress = child(analysis, "progress")
-    step = known(progress.get("step"))
+    last = known(progress.get("step"))
+    last = known((analysis or {}).get("step")) if last is None else last
+    steps = None if last is None else last + 1  # steps are numbered from 0
     total = known(progress.get("total_steps"))
-    told = count(step if step is not None else (analysis or {}).get("step"))
-    left: list[Span] = [("step ", "dim"), (told, "value")]
+    left: list[Span] = [("step ", "dim"), (count(steps), "value")]
     if total is None:
         return spread(left, [("of unknown", "faint")], width)
     left.append((f"/{count(total)}", "dim"))
-    done, eta = ratio(step, total), known(progress.get("eta_s"))
+    done, eta = ratio(steps, total), known(progress.get("eta_s"))
     right: list[Span] = []
     if snapshot.live and eta is not None:
         right = [("  ETA ", "dim"), (duration(eta), "value")]

@@ -8,8 +8,9 @@ from typing import Any
 from torchtop.app.charts.bar import meter
 from torchtop.app.format import duration, gain, known, percent
 from torchtop.app.panes import failure, silence
-from torchtop.app.panes.parts import SEVERITIES, items, verdict_of
-from torchtop.app.text import Row, Span, clean, fit, row_width, wrap
+from torchtop.app.panes.parts import PHASE_NAMES, SEVERITIES, joined, verdict_of
+from torchtop.app.panes.reasons import findings_of, reasons, short
+from torchtop.app.text import Row, Span, clean, fit, pad, row_width, wrap
 from torchtop.app.text import width as width_of
 from torchtop.app.view import STALE_AFTER_S, View
 from torchtop.session.state import Snapshot
@@ -17,18 +18,25 @@ from torchtop.session.state import Snapshot
 _TIGHT = 4
 """Rows up to which nothing is said twice."""
 
+_ROOMY = 8
+"""Rows from which on the headline may take three of them."""
+
 WARM_UP_STEPS = 10
 """Steps that the analyst leaves out at the start (DESIGN section 6)."""
 
 
 def aside(view: View, width: int) -> list[Span]:
-    """How long the verdict has stood, and of when it is where that is not now."""
+    """What stands beside it, how long it has stood, and of when it is where that is not now."""
     snapshot = view.snapshot
     verdict = verdict_of(snapshot)
     if snapshot is None or not verdict or failure.failed(snapshot):
         return []
     if snapshot.status == "starting" or _warming_up(snapshot):
         return []
+    return joined([short(findings_of(snapshot)), _since(snapshot, verdict)])
+
+
+def _since(snapshot: Snapshot, verdict: Mapping[str, Any]) -> list[Span]:
     age = snapshot.analysis_age_s
     if snapshot.live and age is not None and age > STALE_AFTER_S:
         return [(f"as of {duration(age)} ago", "warn")]
@@ -52,7 +60,7 @@ def body(view: View, width: int, height: int) -> list[Row]:
 
 
 def _verdict(view: View, verdict: Mapping[str, Any], width: int, height: int) -> list[Row]:
-    """Headline, share, evidence and advice; a long headline takes the place of evidence."""
+    """Headline, share and reasons; a long headline takes the place of evidence."""
     symbol, word, style = SEVERITIES.get(str(verdict.get("severity")), SEVERITIES["unknown"])
     kind = clean(verdict.get("kind", ""), 40)
     headline = clean(verdict.get("headline") or "", 400)
@@ -60,15 +68,26 @@ def _verdict(view: View, verdict: Mapping[str, Any], width: int, height: int) ->
     share = _share(view, verdict, kind, style, width)
     if height <= _TIGHT and _told(verdict, headline):
         share = []
-    if not share and kind != word and row_width(label) + len(kind) + 2 + len(headline) <= width:
-        label += [(kind, style), ("  ", "")]
-    indent = row_width(label)
-    lines = wrap(headline, max(20, width - indent), 2 if height >= 4 else 1) or [kind]
-    rows = [fit([*label, (lines[0], "value")], width)]
-    rows += [fit([(" " * indent + line, "value")], width) for line in lines[1:]]
+    kind = "" if share or kind == word else kind
+    rows = _headline(label, (kind, style), headline, width, height)
     if share:
         rows.append(fit(share, width))
-    return (rows + _reasons(verdict, width, height - len(rows)))[:height]
+    beside = findings_of(view.snapshot)
+    return (rows + reasons(verdict, beside, width, height - len(rows)))[:height]
+
+
+def _headline(label: list[Span], kind: Span, headline: str, width: int, height: int) -> list[Row]:
+    """The sentence beside its label; the kind stands before it, or under the label."""
+    if kind[0] and row_width(label) + width_of(kind[0]) + 2 + width_of(headline) <= width:
+        label, kind = [*label, kind, ("  ", "")], ("", "")
+    indent = row_width(label)
+    if kind[0] and height >= 4:
+        indent = max(indent, width_of(kind[0]) + 3)
+    most = 1 if height < 4 else 2 if height < _ROOMY else 3
+    lines = wrap(headline, max(20, width - indent), most) or [""]
+    under: list[list[Span]] = [[*label, (" " * (indent - row_width(label)), "")]]
+    under += [[(f" {pad(kind[0], indent - 1)}", kind[1])], [(" " * indent, "")]][: len(lines) - 1]
+    return [fit([*left, (line, "value")], width) for left, line in zip(under, lines, strict=True)]
 
 
 def _told(verdict: Mapping[str, Any], headline: str) -> bool:
@@ -95,32 +114,10 @@ def _share(view: View, verdict: Mapping[str, Any], kind: str, style: str, width:
 
 def _where(verdict: Mapping[str, Any]) -> str:
     rank = verdict.get("rank")
-    phase = str(verdict.get("phase") or "").replace("_", " ")
+    phase = str(verdict.get("phase") or "")
+    phase = PHASE_NAMES.get(phase, phase)
     parts = [f"rank {rank}" if isinstance(rank, int) else "", clean(phase, 30)]
     return " in ".join(part for part in parts if part) if isinstance(rank, int) else ""
-
-
-def _reasons(verdict: Mapping[str, Any], width: int, height: int) -> list[Row]:
-    """Evidence and advice, both present however little space there is."""
-    evidence = [clean(text, 400) for text in items(verdict, "evidence")]
-    advice = [clean(text, 400) for text in items(verdict, "advice")]
-    if height <= 0:
-        return []
-    advice_rows = min(len(advice), 1 if height < 6 else 3)
-    if height == 1:
-        shown = advice[:1] or evidence[:1]
-        return [_reason("→" if advice else "·", line, width) for line in shown]
-    told: list[Row] = []
-    room = height - advice_rows
-    if len(evidence) > room > 0:
-        evidence = [*evidence[: room - 1], " · ".join(evidence[room - 1 :])]
-    told += [_reason("·", text, width) for text in evidence[:room]]
-    return [*told, *(_reason("→", text, width) for text in advice[:advice_rows])]
-
-
-def _reason(sign: str, text: str, width: int) -> Row:
-    style = "accent" if sign == "→" else "dim"
-    return fit([(f" {sign} ", style), (text, "" if sign == "→" else "dim")], width)
 
 
 def _before(snapshot: Snapshot) -> list[list[Span]]:
@@ -135,8 +132,9 @@ def _before(snapshot: Snapshot) -> list[list[Span]]:
         return [[(" ended before the first verdict", "dim")]]
     if analysis and known(analysis.get("steps")):
         if _warming_up(snapshot):
+            chip, told = _warm_up(snapshot)
             return [
-                [(" ○ WARMING UP ", "chip.note"), ("  " + _warm_up(snapshot), "value")],
+                [(f" ○ {chip} ", "chip.note"), ("  " + told, "value")],
                 [(" · the first steps and compilation are left out of every figure", "dim")],
             ]
         return [[(" ○ MEASURING ", "chip.note"), ("  not enough steps for a verdict yet", "value")]]
@@ -147,13 +145,14 @@ def _warming_up(snapshot: Snapshot) -> bool:
     return (snapshot.analysis or {}).get("warming_up") is True
 
 
-def _warm_up(snapshot: Snapshot) -> str:
-    """How far the warm-up is, in the analyst's words where there are any."""
+def _warm_up(snapshot: Snapshot) -> tuple[str, str]:
+    """The stage of the warm-up and how far it is, in the analyst's words where there are any."""
     headline = clean(verdict_of(snapshot).get("headline") or "", 200)
-    if headline:
-        return headline.removeprefix("Warming up: ")
+    for stage in ("Warming up", "Measuring"):
+        if headline.startswith(stage + ": "):
+            return stage.upper(), headline.removeprefix(stage + ": ")
     steps = int(known((snapshot.analysis or {}).get("steps")) or 0)
-    return f"{min(steps, WARM_UP_STEPS)} of {WARM_UP_STEPS} steps"
+    return "WARMING UP", headline or f"{min(steps, WARM_UP_STEPS)} of {WARM_UP_STEPS} steps"
 
 
 def starting(snapshot: Snapshot) -> str:
