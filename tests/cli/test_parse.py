@@ -31,6 +31,35 @@ def test_everything_after_a_script_is_its_own(script: str) -> None:
     assert args.arguments == ["--steps", "9", "-o", "x", "--", "y"]
 
 
+@pytest.mark.parametrize(
+    "own",
+    [
+        ["--gpu", "0"],
+        ["--n", "8192"],
+        ["--d", "--g", "--gpu=0"],
+        ["pos", "--n", "3"],
+        ["--", "--n", "3"],
+        ["--"],
+        ["-h"],
+        ["--help", "--version"],
+        ["-m", "x", "--no-tui"],
+    ],
+)
+def test_no_argument_of_a_script_is_taken_for_an_option(own: list[str]) -> None:
+    args = parse(["run", "--no-tui", "--gpus", "1", "train.py", *own])
+
+    assert args.arguments == own
+    assert (args.target, args.gpus, args.module) == ("train.py", "1", False)
+    assert parse(["run", "-m", "pkg.mod", *own]).arguments == own
+
+
+def test_an_option_is_not_abbreviated(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["run", "--step", "3", "train.py"])
+
+    assert "--step" in capsys.readouterr().err
+
+
 def test_a_module_takes_the_rest_as_its_own() -> None:
     args = parse(["run", "-m", "pkg.train", "--lr", "0.1"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from torchtop import __version__
 
@@ -22,7 +22,10 @@ examples:
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are one line."""
+    """An argument parser whose complaints are one line, and that guesses no abbreviations."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         self.exit(_USAGE, f"torchtop: {message} (see: {self.prog} --help)\n")
@@ -70,38 +73,43 @@ def _fail(message: str, status: int) -> int:
 def parse(words: list[str]) -> argparse.Namespace:
     """Parse a command line; ends the process with one line where it makes no sense."""
     parser = _parser()
-    if "run" in words[:1] and "--" in words and not _after_target(words):
+    if words[:1] != ["run"]:
+        return parser.parse_args(words)
+    # A script's own arguments are none of argparse's business: it would take `--gpu 0` of theirs
+    # for an abbreviation, and `--` for its own.
+    options, rest = _split_run(words[1:])
+    if rest[:1] == ["--"]:
         parser.error("run -- COMMAND is not supported yet; give the script: run SCRIPT [args]")
-    args = parser.parse_args(words)
-    if getattr(args, "verb", None) == "run":
-        _take_late_options(args)
+    args = parser.parse_args(["run", *options, *rest[:1]])
+    args.arguments = rest[1:]
+    _take_late_options(args)
     return args
 
 
-def _after_target(words: list[str]) -> bool:
-    """Whether the ``--`` of a run belongs to the script's own arguments."""
-    before = words[1 : words.index("--")]
-    args, _ = _run_options(_Parser(add_help=False)).parse_known_args(before)
-    known = vars(args)
-    values = {str(v) for v in known.values()} | set(known.get("option") or [])
-    return any(not word.startswith("-") and word not in values for word in before)
+def _split_run(words: list[str]) -> tuple[list[str], list[str]]:
+    """The options of a ``run``, and what follows them: the target and its own arguments."""
+    takes_value = {
+        name
+        for action in _run_options(_Parser(add_help=False))._actions
+        for name in action.option_strings
+        if action.nargs is None
+    }
+    place = 0
+    while place < len(words) and words[place].startswith("-") and words[place] not in ("-", "--"):
+        place += 2 if words[place] in takes_value else 1
+    return words[:place], words[place:]
 
 
 def _take_late_options(args: argparse.Namespace) -> None:
     """After a workload's name the options of run may still follow; after a script they are its."""
     target: str = args.target
-    if args.module or "/" in target or target.endswith(".py"):
+    if args.module or "/" in target or target.endswith(".py") or not args.arguments:
         return
-    late = _run_options(_Parser(prog="torchtop run", add_help=False, argument_default=None))
-    late.set_defaults(**{k: v for k, v in vars(args).items() if k != "arguments"})
-    earlier = list(args.option or [])
-    args.option = []
-    late.set_defaults(option=[])
+    late = _run_options(_Parser(prog="torchtop run", add_help=False))
+    late.set_defaults(**{k: v for k, v in vars(args).items() if k not in ("arguments", "option")})
     parsed, rest = late.parse_known_args(args.arguments)
-    for name, value in vars(parsed).items():
-        setattr(args, name, value)
-    args.option = earlier + list(parsed.option or [])
-    args.arguments = rest
+    parsed.option = [*(args.option or []), *(parsed.option or [])]
+    vars(args).update(vars(parsed), arguments=rest)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -150,9 +158,7 @@ def _watching(verb: Callable[..., _Parser]) -> None:
 
     starting = _run_options(verb("run", run.run, "start a workload or script and watch it"))
     starting.add_argument("target", metavar="WORKLOAD|SCRIPT", help="a catalog name, or a path")
-    starting.add_argument(
-        "arguments", nargs=argparse.REMAINDER, metavar="...", help="the script's own arguments"
-    )
+    starting.add_argument("arguments", nargs="*", metavar="...", help="the script's own arguments")
     for name, command, text in (
         ("attach", run.attach, "watch a running session, or look at one that has ended"),
         ("replay", run.replay, "play a recorded session back"),
