@@ -133,6 +133,22 @@ class TestVerdict:
             assert kind in shown
             assert "wait" in shown.split() and "…" not in shown
 
+    @pytest.mark.parametrize("height", [4, 5])
+    def test_a_headline_too_long_for_the_place_beside_its_label_goes_on_under_it(
+        self, view_of: Callable[[str], View], height: int
+    ) -> None:
+        headline = (
+            "Waiting for data 40 % of each step: up to 1.7x faster with a perfect loader; batches "
+            "are made in the training process (num_workers=0)"
+        )
+        view = TestBeforeTheVerdict.with_analysis(
+            view_of("slow-loader"),
+            verdict={"kind": "DATA", "share": 0.4, "gain_bound": 1.667, "headline": headline},
+        )
+        shown = text(view, "verdict", 80, height)
+        assert "…" not in shown and "DATA" in shown
+        assert shown.splitlines()[1].rstrip().endswith("(num_workers=0)")
+
     def test_a_sentence_goes_on_in_the_next_row_where_there_is_room(
         self, view_of: Callable[[str], View]
     ) -> None:

@@ -99,6 +99,11 @@ def test_a_cut_sentence_ends_in_no_number_that_is_not_its_own(cells: int) -> Non
     assert not kept.split()[-1][-1].isdigit()
 
 
+def test_a_sentence_is_cut_after_a_whole_clause_where_that_is_half_of_it() -> None:
+    assert cut_words(WAITS, 80) == "the GPU waits for a batch 74.8 ms of a 78.8 ms step …"
+    assert cut_words("a; " + WAITS, 30) == "a; the GPU waits for a batch …"
+
+
 def test_a_sentence_that_fits_is_not_cut() -> None:
     assert cut_words(WAITS, len(WAITS)) == WAITS
     assert cut_words("", 5) == ""

@@ -81,8 +81,9 @@ def cut(text: str, cells: int, ellipsis: str = "…") -> str:
 def cut_words(text: str, cells: int) -> str:
     """A sentence cut to at most `cells` between words, and never between a number and its unit.
 
-    What a cut leaves of "27.3 ms of a 78.8 ms step" must not read as another value. Where nothing
-    but a fragment would be left, it is cut as `cut` does.
+    Where a whole clause takes half of the cells or more, the cut comes after it. What is left of
+    "27.3 ms of a 78.8 ms step" must not read as another value. Where nothing but a fragment would
+    be left, it is cut as `cut` does.
     """
     if len(text) <= cells * _POINTS_PER_CELL and width(text) <= cells:
         return text
@@ -91,6 +92,9 @@ def cut_words(text: str, cells: int) -> str:
         words.pop()
     while words and (words[-1] in _DANGLING or words[-1].replace(",", "")[:1].isdigit()):
         words.pop()
+    clause = " ".join(words).rpartition(";")[0]
+    if width(clause) * 2 >= cells:
+        return f"{clause} …"
     kept = " ".join(words).rstrip(",;:·→ ")
     return f"{kept} …" if width(kept) * 2 >= cells else cut(text, cells)
 

@@ -80,14 +80,20 @@ def _headline(label: list[Span], kind: Span, headline: str, width: int, height: 
     """The sentence beside its label; the kind stands before it, or under the label."""
     if kind[0] and row_width(label) + width_of(kind[0]) + 2 + width_of(headline) <= width:
         label, kind = [*label, kind, ("  ", "")], ("", "")
-    indent = row_width(label)
-    if kind[0] and height >= 4:
-        indent = max(indent, width_of(kind[0]) + 3)
     most = 1 if height < 4 else 2 if height < _ROOMY else 3
+    named = width_of(kind[0]) + 3 if kind[0] and most > 1 else 1
+    indent = max(row_width(label), named)
     lines = wrap(headline, max(20, width - indent), most) or [""]
-    under: list[list[Span]] = [[*label, (" " * (indent - row_width(label)), "")]]
-    under += [[(f" {pad(kind[0], indent - 1)}", kind[1])], [(" " * indent, "")]][: len(lines) - 1]
-    return [fit([*left, (line, "value")], width) for left, line in zip(under, lines, strict=True)]
+    hanging = indent
+    if most > 1 and lines[-1].endswith("…"):  # too long for lines that begin below each other
+        first = wrap(headline, max(20, width - indent), most + 1)[0]
+        hanging, rest = named, " ".join(headline.split())[len(first) :]
+        lines = [first, *wrap(rest, max(20, width - hanging), most - 1)]
+    rows = [fit([*label, (" " * (indent - row_width(label)), ""), (lines[0], "value")], width)]
+    for row, line in enumerate(lines[1:]):
+        under = f" {kind[0]}" if row == 0 and kind[0] else ""
+        rows.append(fit([(pad(under, hanging), kind[1]), (line, "value")], width))
+    return rows
 
 
 def _told(verdict: Mapping[str, Any], headline: str) -> bool:
