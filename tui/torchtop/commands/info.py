@@ -25,7 +25,8 @@ def workloads(args: argparse.Namespace) -> int:
         print(f"{entry.name}: {safe(entry.summary)}")
         for option in entry.options:
             default = option.default_text()
-            told = f" (default {default})" if default else ""
+            told = f" ({' or '.join(option.choices)})" if option.choices else ""
+            told += f" (default {default})" if default else ""
             print(f"  -o {option.name}=...  {safe(option.help)}{safe(told)}")
         return 0
     width = max(len(entry.name) for entry in catalog.entries)

@@ -28,22 +28,24 @@ class LiveController:
     Args:
         defaults: the options of ``run`` that hold for what is started from the viewer.
         cwd: the directory that workloads are looked up in and started in.
-        started: the session that the viewer opens with and how it was launched, so that a script
-            that is not in the catalog can be started again.
+        spec: how the session that the viewer opens with was launched, so that it can be started
+            again as it was, also when it is a script that is not in the catalog.
     """
 
     def __init__(
         self,
         defaults: argparse.Namespace,
         cwd: Path,
-        started: tuple[SessionPaths | None, LaunchSpec | None] = (None, None),
+        spec: LaunchSpec | None = None,
     ) -> None:
         # Steps and time limits and a name were for the first run, not for what follows it.
         self._defaults = argparse.Namespace(
             **{**vars(defaults), "steps": None, "duration": None, "name": None}
         )
         self._cwd = cwd
-        self._spec = started[1]
+        self._spec = spec
+        self.started: SessionPaths | None = None
+        """The last session that was started from the viewer."""
         self._idle: tuple[Path, subprocess.Popen[bytes]] | None = None
 
     def workloads(self) -> Sequence[WorkloadEntry]:
@@ -72,15 +74,26 @@ class LiveController:
     def start(self, name: str, options: dict[str, str]) -> Path:
         """See `Controller`."""
         try:
-            if self._spec is not None and name == self._spec.workload and not options:
-                return start_session(self._spec).root
+            if self._spec is not None and self._is_again(self._spec, name, options):
+                return self._begin(self._spec)
             entry = load_catalog(self._cwd).find(name)
             if problem := self._problem(name, entry.own):
                 raise ControllerError(f"{name}: {problem}")
             spec = workload_spec(entry, options, self._defaults, self._cwd)
-            return start_session(spec).root
+            return self._begin(spec)
         except (UsageError, LaunchError, SessionError) as error:
             raise ControllerError(str(error)) from None
+
+    def _begin(self, spec: LaunchSpec) -> Path:
+        self._spec = spec
+        self.started = start_session(spec)
+        return self.started.root
+
+    @staticmethod
+    def _is_again(spec: LaunchSpec, name: str, options: dict[str, str]) -> bool:
+        """Whether this is the last launch once more, with its limits and its name."""
+        given = {key: str(value) for key, value in spec.options.items()}
+        return name == spec.workload and options == given
 
     def stop(self, session: Path, mode: StopMode) -> None:
         """See `Controller`."""

@@ -29,17 +29,22 @@ DETACHED = 0
 STOPPED = 130
 
 
-def watch(paths: SessionPaths, interval_s: float = 1.0) -> int:
+def watch(paths: SessionPaths, interval_s: float = 1.0, owner: bool = True) -> int:
     """Print a line a second until the session ends.
 
-    Ctrl-C (or SIGTERM) stops the training, a second one at once; a lost terminal or a closed pipe
-    detaches and leaves it running.
+    A lost terminal or a closed pipe detaches and leaves the training running.
+
+    Args:
+        paths: the session.
+        interval_s: seconds between two lines.
+        owner: whether this is the command that started it: then Ctrl-C (or SIGTERM) stops it, and
+            a second one at once. Whoever only looks detaches.
 
     Returns:
         The exit status: 0 done or detached, 1 the training failed, 130 stopped.
     """
     try:
-        with _Signals(paths) as signals:
+        with _Signals(paths, owner) as signals:
             return _watch(paths, interval_s, signals)
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  nothing may write there again
@@ -57,7 +62,7 @@ def _watch(paths: SessionPaths, interval_s: float, signals: _Signals) -> int:
             _tell(f"detached; the run goes on. Watch it with: torchtop attach {paths.id}")
             return DETACHED
         if not snapshot.live:
-            return _finish(paths, snapshot)
+            return farewell(paths, snapshot)
         print(line(snapshot), flush=True)
         due = max(due + interval_s, time.monotonic())
         while (left := due - time.monotonic()) > 0 and not signals.detached:
@@ -118,7 +123,8 @@ def _verdict(analysis: Mapping[str, Any]) -> str:
     return f"{told} {safe(verdict.get('headline') or '')}".rstrip()
 
 
-def _finish(paths: SessionPaths, snapshot: Snapshot) -> int:
+def farewell(paths: SessionPaths, snapshot: Snapshot) -> int:
+    """Print how a session ended, and return the exit status that goes with it."""
     summary = read_json(paths.summary)
     end = snapshot.exit or {}
     if summary:
@@ -160,10 +166,11 @@ def _tell(message: str) -> None:
 
 
 class _Signals:
-    """While it is entered: Ctrl-C asks for a stop, a hang-up detaches."""
+    """While it is entered: Ctrl-C asks for a stop, or, of who only looks, detaches as a hang-up."""
 
-    def __init__(self, paths: SessionPaths) -> None:
+    def __init__(self, paths: SessionPaths, owner: bool) -> None:
         self._paths = paths
+        self._owner = owner
         self._asked = 0
         self.detached = False
         self._before: dict[signal.Signals, Any] = {}
@@ -179,6 +186,9 @@ class _Signals:
             signal.signal(number_, handler)
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
+        if not self._owner:
+            self.detached = True
+            return
         self._asked += 1
         request_stop(self._paths, "stop" if self._asked == 1 else "kill", "terminal")
         if self._asked == 1:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
 from torchtop.commands import plain
 from torchtop.commands.errors import UsageError
 from torchtop.commands.request import build_spec
-from torchtop.launch.spec import LaunchSpec
+from torchtop.launch.spec import LaunchError, LaunchSpec
 from torchtop.launch.start import start_session
-from torchtop.session.paths import SessionPaths, find_session, liveness
+from torchtop.launch.supervisor import LAUNCH_FILE
+from torchtop.session.paths import SessionPaths, find_session, list_sessions, liveness
 
 
 def run(args: argparse.Namespace) -> int:
@@ -30,15 +32,23 @@ def run(args: argparse.Namespace) -> int:
 def view(args: argparse.Namespace) -> int:
     """The viewer without a session: pick a workload, or watch the GPUs."""
     _need_screen("torchtop needs a terminal; without one: torchtop run --no-tui WORKLOAD")
-    return _view(args, None)
+    _view(args, None)
+    return 0
 
 
 def attach(args: argparse.Namespace) -> int:
     """Watch a session that runs, or look at one that has ended."""
-    paths = find_session(args.session)
+    paths = _latest_live() if args.session is None else find_session(args.session)
     if args.no_tui or not _has_screen():
-        return plain.watch(paths, args.interval)
-    return _view(args, paths)
+        return plain.watch(paths, args.interval, owner=False)
+    _view(args, paths)
+    return 0
+
+
+def _latest_live() -> SessionPaths:
+    """The latest session that runs, or the latest of all."""
+    live = (paths for paths in list_sessions() if liveness(paths) in ("live", "starting"))
+    return next(live, None) or find_session(None)
 
 
 def replay(args: argparse.Namespace) -> int:
@@ -59,9 +69,12 @@ def _view(
     from torchtop.app.main import run_viewer
     from torchtop.commands.live import LiveController
 
-    controller = LiveController(args, Path.cwd(), started=(paths, spec))
+    if paths is not None and spec is None and not replaying:
+        with contextlib.suppress(LaunchError):  # made elsewhere: it can be watched all the same
+            spec = LaunchSpec.load(paths.stage / LAUNCH_FILE)
+    controller = LiveController(args, Path.cwd(), spec)
     try:
-        return run_viewer(
+        status = run_viewer(
             controller,
             session=paths.root if paths else None,
             replay=replaying,
@@ -69,6 +82,18 @@ def _view(
         )
     finally:
         controller.close()
+    return status or (0 if replaying else _leave(controller.started or paths))
+
+
+def _leave(paths: SessionPaths | None) -> int:
+    """Say on the terminal what becomes of the session, or became of it; the exit status."""
+    if paths is None:
+        return 0
+    snapshot = plain.follow_until_end(paths.root, 0.0)
+    if snapshot.live:
+        print(f"{paths.id} goes on; watch it with: torchtop attach {paths.id}")
+        return 0
+    return plain.farewell(paths, snapshot)
 
 
 def _has_screen() -> bool:

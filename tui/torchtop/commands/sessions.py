@@ -27,6 +27,9 @@ from torchtop.session.records import SCHEMA, start_ticks
 from torchtop.session.summary import build_summary
 from torchtop.session.tail import Tail
 
+_LAST_BYTES = 128 << 10
+"""Enough for the last analysis of many ranks."""
+
 _STOP_TIMEOUT_S = 60.0
 """Longer than the whole stop ladder."""
 
@@ -81,8 +84,21 @@ def _row(paths: SessionPaths) -> dict[str, Any]:
         "steps": summary.get("steps"),
         "samples_per_s": (summary.get("throughput") or {}).get("samples_per_s"),
         "verdict": (summary.get("verdict") or {}).get("kind"),
+        **(_now(paths) if alive == "live" else {}),
         "pids": _pids(paths),
         "directory": str(paths.root),
+    }
+
+
+def _now(paths: SessionPaths) -> dict[str, Any]:
+    """How a running session stands, by its last analysis."""
+    last: dict[str, Any] = {}
+    for record in Tail(paths.analysis, last_bytes=_LAST_BYTES).poll():
+        last = record if record["kind"] == "analysis" else last
+    return {
+        "steps": last.get("steps"),
+        "samples_per_s": (last.get("throughput") or {}).get("samples_per_s"),
+        "verdict": (last.get("verdict") or {}).get("kind"),
     }
 
 
@@ -116,7 +132,12 @@ def show(args: argparse.Namespace) -> int:
     summary = read_json(paths.summary)
     if summary is None or liveness(paths) == "live":
         summary = build_summary(paths)
-    print(json.dumps(summary, indent=1) if args.json else render_markdown(summary))
+    if args.json:
+        print(json.dumps(summary, indent=1))
+        return 0
+    text = render_markdown(summary)
+    # Control characters are out in any case; what keeps Markdown from markup is for Markdown.
+    print(re.sub(r"\\([^\w\s])", r"\1", text) if sys.stdout.isatty() else text)
     return 0
 
 

@@ -62,6 +62,8 @@ def private_dir(path: Path) -> Path:
         SessionError: it cannot be made.
     """
     try:
+        if home() in path.parents:  # mkdir gives the mode to the last directory alone
+            home().mkdir(mode=0o700, parents=True, exist_ok=True)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise SessionError(
