@@ -90,7 +90,7 @@ def judge(fault: Fault, recording: Recording, traces: Mapping[int, list[dict[str
     part = recording.parts.get("fault")
     if part is None or part.settled_ns is None:
         return Row(**told, problem="it did not train until its warm-up was over")
-    verdicts = _verdicts(fault, part, recording.analyses)
+    verdicts = _verdicts(fault, part, recording.analyses, recording.world_size)
     compared = _against_trace(fault, recording, traces, verdicts)
     counted = {"problem": _MISCOUNTED} if recording.misaligned else {}
     problems = [found.pop("problem", None) for found in (verdicts, compared, counted)]
@@ -101,11 +101,13 @@ def judge(fault: Fault, recording: Recording, traces: Mapping[int, list[dict[str
 # -- verdicts ------------------------------------------------------------------------------------
 
 
-def _verdicts(fault: Fault, part: Part, analyses: list[dict[str, Any]]) -> dict[str, Any]:
+def _verdicts(
+    fault: Fault, part: Part, analyses: list[dict[str, Any]], world_size: int
+) -> dict[str, Any]:
     judged = [record for record in analyses if _is_about(record, part)]
     if not judged:
         return {"problem": "there was no verdict before the fault ended"}
-    rights = [is_right(fault, record["verdict"]) for record in judged]
+    rights = [is_right(fault, record["verdict"], world_size) for record in judged]
     begin = part.settled_ns or 0
     first = next((r["mono_ns"] for r, good in zip(judged, rights, strict=True) if good), None)
     first_s = None if first is None else (first - begin) / 1e9
@@ -138,11 +140,10 @@ def _is_about(record: dict[str, Any], part: Part) -> bool:
     return part.to_step is None or window["to_step"] <= part.to_step
 
 
-def is_right(fault: Fault, verdict: Mapping[str, Any]) -> bool:
-    """Whether a verdict's fields name the fault."""
-    return fault.is_right(
-        verdict["kind"], verdict["severity"], verdict.get("rank"), verdict.get("phase")
-    )
+def is_right(fault: Fault, verdict: Mapping[str, Any], world_size: int = 2) -> bool:
+    """Whether a verdict's fields name the fault, in a run of so many ranks."""
+    named = verdict.get("rank"), verdict.get("phase")
+    return fault.is_right(verdict["kind"], verdict["severity"], *named, world_size)
 
 
 def _wrong_spells(
@@ -242,6 +243,8 @@ def share(kind: str, steps: Steps, rank: int | None, meet_in_forward: bool) -> f
     cost = costs.get(kind)
     if kind in ("STRAGGLER", "CONTENTION", "THROTTLED"):  # the latter slow one rank down, too
         cost = _excess_twice if meet_in_forward else _excess if rank is not None else _imbalance
+        if len(steps) < 2:
+            return None  # one rank does not show what it would take without
     numbers = next(iter(steps.values()), {})
     ranked = [[steps[rank][number] for rank in sorted(steps)] for number in numbers]
     total = sum(max(map(_local, rows)) + _least_exposed(rows) for rows in ranked)

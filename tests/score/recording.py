@@ -73,6 +73,12 @@ class Recording:
         return str(self.headers.get(0, {}).get("device", {}).get("name"))
 
     @property
+    def world_size(self) -> int:
+        """How many ranks there were; two where the files do not tell."""
+        told = self.headers.get(0, {}).get("world_size")
+        return told if isinstance(told, int) else 2
+
+    @property
     def misaligned(self) -> bool:
         """Whether the probe counts steps otherwise than the script: then nothing can be compared.
 

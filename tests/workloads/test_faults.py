@@ -99,6 +99,8 @@ def test_a_default_is_the_faults_own_on_each_device() -> None:
         ("F5n", ("COMM", "note", None, None), True),
         ("F5n", ("COMM", "warn", None, None), False),
         ("F9", ("CONTENTION", "critical", 1, None), True),
+        ("F9", ("CONTENTION", "critical", 0, None), False),
+        ("F9", ("CONTENTION", "critical", 0, None, 1), True),  # alone, it is the slow rank
     ],
 )
 def test_a_verdict_is_right_or_wrong(code: str, verdict: tuple[Any, ...], right: bool) -> None:

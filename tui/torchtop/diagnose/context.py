@@ -45,8 +45,9 @@ def gather(
     by_host = {node.host: node for node in nodes.values()}
     spans = {rank: _span(rank, steps) for rank in ranks}
     first = ranks[min(ranks)]
+    count = steps[-1].step + 1 - steps[0].step
     known = {
-        rank: _rank(state, by_host.get(state.host), spans[rank], ready_ns, limits)
+        rank: _rank(state, by_host.get(state.host), spans[rank], ready_ns, count, limits)
         for rank, state in ranks.items()
     }
     hosts: dict[str, list[int]] = {}
@@ -76,6 +77,7 @@ def _rank(
     node: NodeState | None,
     span: tuple[int, int],
     ready_ns: int,
+    steps: int,
     limits: Thresholds,
 ) -> RankFacts:
     loader = state.loader()
@@ -86,7 +88,7 @@ def _rank(
         if beat.ready is not None and span[0] <= beat.mono_ns <= span[1]
     ]
     since_ns = max(ready_ns - int(limits.window_s * 1e9), span[1] - int(limits.retries_s * 1e9))
-    retries, retries_s = state.retries_since(since_ns)
+    retries, retries_s = state.retries_since(since_ns, steps)
     return RankFacts(
         rank=state.rank,
         host=state.host,

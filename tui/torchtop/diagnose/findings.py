@@ -14,6 +14,7 @@ from . import words
 from .copies import beyond_computing_us
 from .facts import Facts, GpuFacts, RankFacts
 from .frontier import LOCAL_PHASES
+from .stretch import Stretch
 from .thresholds import Thresholds
 from .verdict import Verdict
 from .window import Window
@@ -87,7 +88,7 @@ def _in_place_of(verdict: Verdict, finding: Verdict, scene: Scene) -> Verdict:
 def _explains(finding: Verdict, verdict: Verdict, scene: Scene) -> bool:
     """Whether a finding is what is behind a verdict."""
     if verdict.kind == "COMPUTE-BOUND":
-        serious = finding.severity in ("warn", "critical") and finding.kind != "CONTENTION"
+        serious = finding.severity in ("warn", "critical")
         return serious and _cost(finding, scene) >= scene.limits.note
     if finding.kind == "MEMORY PRESSURE":
         return verdict.kind in ("SYNC", "LAUNCH", "UNDECIDED")
@@ -101,13 +102,17 @@ def _explains(finding: Verdict, verdict: Verdict, scene: Scene) -> bool:
 def _cost(finding: Verdict, scene: Scene) -> float:
     """The share of the step that a finding costs a run that nothing else holds back.
 
-    A lower clock makes all of the computing longer. An allocator that waits for its device does so
-    where memory is taken, which is forward: what that takes beyond computing.
+    A lower clock makes all of the computing longer, and so do others on the GPU. An allocator that
+    waits for its device does so where memory is taken, which is forward: what that takes beyond
+    computing.
     """
     window, rank = scene.window, scene.facts.of(finding.rank)
     means = next((r for r in window.ranks if r.rank == finding.rank), None)
     if means is None or not window.step_us:
         return 0.0
+    if finding.kind == "CONTENTION":
+        turns = _turns(means.rank, scene)
+        return 0.0 if turns is None else 1 - 1 / turns.factor
     if finding.kind == "THROTTLED":
         reference = _reference_mhz(rank, scene.facts)
         lost = 1 - (rank.gpu.sm_clock_mhz or 0.0) / reference if reference else 0.0
@@ -234,6 +239,7 @@ def _contended(rank: RankFacts, scene: Scene) -> Verdict | None:
         )
     if not strangers:
         return None
+    turns = _turns(rank.rank, scene)
     many = "another process" if len(strangers) == 1 else f"{len(strangers)} other processes"
     told = [
         f"{s.name} (pid {s.pid})"
@@ -242,13 +248,36 @@ def _contended(rank: RankFacts, scene: Scene) -> Verdict | None:
     ]
     return Verdict(
         "CONTENTION",
-        "note",
+        "note"
+        if turns is None
+        else "critical"
+        if 1 - 1 / turns.factor >= scene.limits.critical
+        else "warn",
         None,
         f"{words.capital(name)} is shared with {many}",
         rank=rank.rank,
-        evidence=(f"on {name} also: {words.a_list(told)}",),
+        evidence=(f"on {name} also: {words.a_list(told)}", *_told_turns(rank, turns)),
         advice=(f"end {'it' if len(strangers) == 1 else 'them'}, or use another GPU (--gpu-ids)",),
         cause="processes",
+    )
+
+
+def _turns(rank: int, scene: Scene) -> Stretch | None:
+    """What shows that the others on a rank's GPU compute: its own work waits for their turns."""
+    stands = ("CONTENTION", rank) in scene.standing
+    limits = scene.limits
+    needed = limits.shared_stretch_held if stands else limits.shared_stretch
+    means = next((r for r in scene.window.ranks if r.rank == rank), None)
+    known = None if means is None else means.stretch
+    return known if known is not None and known.factor >= needed else None
+
+
+def _told_turns(rank: RankFacts, turns: Stretch | None) -> tuple[str, ...]:
+    if turns is None:
+        return ()
+    return (
+        f"what rank {rank.rank} does after backward takes {words.ms(turns.fast_us)} at its "
+        f"fastest, but {words.ms(turns.mean_us)} on average: the GPU turns to others meanwhile",
     )
 
 

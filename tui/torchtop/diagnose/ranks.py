@@ -166,13 +166,23 @@ class RankState:
         step = integer(record.get("step"))
         self.pauses.append(Pause(str(record.get("what")), step, start, max(0, duration)))
 
-    def retries_since(self, since_ns: int) -> tuple[int, float]:
-        """How often the allocator has run out of memory since a time, and in how many seconds."""
+    def retries_since(self, since_ns: int, steps: int) -> tuple[int, float]:
+        """How often the allocator has run out of memory since a time, and in how many seconds.
+
+        Args:
+            since_ns: the time. What was counted last before it counts as well where there was more
+                than one retry a step since then: those cannot all have been before.
+            steps: how many the rank has done since then, about.
+        """
         counts = [
             (integer(record.get("mono_ns")) or 0, integer(record.get("alloc_retries")))
             for record in self.memory
         ]
-        known = [(at, count) for at, count in counts if count is not None and at >= since_ns]
+        told = [(at, count) for at, count in counts if count is not None]
+        known = [(at, count) for at, count in told if at >= since_ns]
+        before = [(at, count) for at, count in told if at < since_ns]
+        if known and before and known[0][1] - before[-1][1] > steps:
+            known.insert(0, before[-1])
         if len(known) < 2:
             return 0, 0.0
         (first_ns, first), (last_ns, last) = known[0], known[-1]

@@ -207,6 +207,11 @@ class Thresholds:
     power_cap_below: float = 0.60
     """Own choice: at its power limit an H200 runs dense bf16 work at 73 % of its highest clock.
     That is its design; far below, somebody has lowered the limit."""
+    shared_stretch: float = 1.3
+    """Own choice: on a GPU that is shared, the same work that takes this many times longer than at
+    its fastest waits for the others' turns; on H200: 2.6, and 1.00 to 1.02 alone..."""
+    shared_stretch_held: float = 1.15
+    """...and still does down to this."""
     explains: float = 0.50
     """Own choice: a slower clock explains a straggler if it accounts for half of its excess."""
     memory_falls: int = 3

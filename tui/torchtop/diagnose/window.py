@@ -10,6 +10,7 @@ from statistics import fmean, median
 from .excess import Parts, Scale, combine, lag_low, split, starved
 from .frontier import DATA, FRONTIER_PHASES, LOCAL_PHASES, FrontierStep, Row
 from .holes import holes
+from .stretch import Stretch, stretch
 from .thresholds import Thresholds
 
 
@@ -30,6 +31,8 @@ class RankMeans:
     stall_steady: float = 0.0
     """Part of it that falls into the half of the window with less of it: at most 0.5."""
     samples: float | None = None
+    stretch: Stretch | None = None
+    """How much longer its device takes for the same work than at its fastest."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ def summarise(
         durations_us=tuple(step.step_us for step in (*steps, *pauses, *recurring)),
         left_us=sum(step.step_us for step in (*pauses, *recurring)),
         pauses_us=tuple(step.step_us for step in pauses),
-        ranks=tuple(_rank_means(rank, steps) for rank in ranks),
+        ranks=tuple(_rank_means(rank, steps, cuda, scale) for rank in ranks),
         excess=_excess(steps, cuda, scale, limits),
         unknown=_unknown(steps, limits),
         starved_part=starved_part,
@@ -148,7 +151,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def _rank_means(rank: int, steps: Sequence[FrontierStep]) -> RankMeans:
+def _rank_means(rank: int, steps: Sequence[FrontierStep], cuda: bool, scale: Scale) -> RankMeans:
     rows = [step.rows[rank] for step in steps]
     count = len(rows)
     local = [sum(column) / count for column in zip(*(row.local_us for row in rows), strict=True)]
@@ -167,6 +170,7 @@ def _rank_means(rank: int, steps: Sequence[FrontierStep]) -> RankMeans:
         stall_burst=_burst(stalls),
         stall_steady=_steady(stalls),
         samples=_mean(row.samples for row in rows),
+        stretch=stretch(rows, len(steps[0].rows) == 1, scale) if cuda else None,
     )
 
 
