@@ -292,3 +292,14 @@ def test_a_run_that_is_over_is_shown_as_it_was_before_it_ended() -> None:
     for told in ended:
         state.apply(EVENTS, told)
     assert [gpu.now["util_percent"] for gpu in state.snapshot(62 * S).gpus] == [90, 80]
+
+
+def test_the_launchs_step_limit_is_the_total_where_the_script_tells_none() -> None:
+    told = record("analysis", 5, step=9, steps=10, step_ms={"mean": 500.0}, progress={"step": 9})
+    own = record("analysis", 6, step=9, progress={"step": 9, "total_steps": 900, "eta_s": 1.0})
+    state = SessionState({**META, "steps": 30})
+
+    for given, total, eta in ((told, 30, 10.0), (own, 900, 1.0)):
+        state.apply("analysis.jsonl", given)
+        analysis = state.snapshot().analysis or {}
+        assert analysis["progress"] == {"step": 9, "total_steps": total, "eta_s": eta}

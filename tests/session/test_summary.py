@@ -428,3 +428,20 @@ def test_torn_and_spoilt_lines_do_not_keep_it_from_being_built(paths: SessionPat
 )
 def test_a_cause_makes_a_status(cause: str | None, status: str) -> None:
     assert status_of(cause) == status
+
+
+def test_steps_that_no_minute_holds_are_counted(paths: SessionPaths) -> None:
+    # Given ranks whose last totals go on after the last recorded step, one less far than the other
+    for file, to_step in zip(sorted(paths.ranks.glob("?-0-*.jsonl")), (166, 164), strict=False):
+        with file.open("a") as out:
+            out.write(
+                json.dumps(
+                    {"kind": "totals", "seq": 999, "mono_ns": 1, "from_step": 160}
+                    | {"to_step": to_step, "steps": 4, "host_us": 1}
+                )
+                + "\n"
+            )
+
+    summary = build_summary(paths)
+
+    assert (summary["steps"], summary["warmup_steps"], summary["recorded_steps"]) == (164, 10, 60)

@@ -73,6 +73,8 @@ class RankFold:
     memory: dict[str, Any] = field(default_factory=dict)
     beat: dict[str, Any] = field(default_factory=dict)
     probe: dict[str, Any] = field(default_factory=dict)
+    steps_done: int = 0
+    """Steps that it has finished, the unrecorded ones among them."""
     disabled: str | None = None
     """Why the probe took itself out, where it could say so in rank.py's file only."""
     process_header: dict[str, Any] = field(default_factory=dict)
@@ -102,12 +104,15 @@ class RankFold:
             self.source, self.header = source, record
             self.loaders, self.facts = {}, {}
             self.memory, self.beat, self.probe = {}, {}, {}
+            self.steps_done = 0
         elif source != self.source:
             return
         elif kind == "facts" and subject == "loader":
             self.loaders[int(record.get("loader", 0))] = record
         elif kind == "facts":
             self.facts[subject] = {**self.facts.get(subject, {}), **record}
+        elif kind == "totals":
+            self.steps_done = max(self.steps_done, int(record.get("to_step") or 0))
         elif kind == "memory":
             self.memory = record
         elif kind == "beat":

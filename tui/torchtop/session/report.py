@@ -76,8 +76,12 @@ def _findings(summary: Mapping[str, Any]) -> list[str]:
 
 def _numbers(summary: Mapping[str, Any]) -> list[str]:
     step, speed = summary["step_ms"], summary["throughput"]
-    warmup = summary["warmup_steps"]
-    rows = [("steps", _number(summary["steps"]) + (f" ({warmup} warm-up)" if warmup else ""))]
+    warmup, recorded = summary["warmup_steps"], summary.get("recorded_steps")
+    notes = [f"{warmup} warm-up"] if warmup else []
+    if recorded and summary["steps"] and recorded < summary["steps"] - (warmup or 0):
+        notes.append(f"phases and latency from {_number(recorded)} of them")
+    told = f" ({'; '.join(notes)})" if notes else ""
+    rows = [("steps", _number(summary["steps"]) + told)]
     rows += [(f"step, {name}", _number(step[name], "ms")) for name in ("mean", "p50", "p95", "p99")]
     rows += [("samples/s", _number(speed["samples_per_s"]))]
     if speed["tokens_per_s"]:

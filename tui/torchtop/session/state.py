@@ -206,7 +206,18 @@ class SessionState:
         elif kind == "end":
             self._end = record
 
+    def _with_limit(self, record: Record) -> Record:
+        """An analysis with the step limit of the launch, where the script has told no total."""
+        progress, limit = record.get("progress") or {}, self.meta.get("steps")
+        if progress.get("total_steps") is not None or not isinstance(limit, int):
+            return record
+        left = limit - 1 - int(record.get("step") or 0)
+        mean_ms = (record.get("step_ms") or {}).get("mean")
+        eta = None if mean_ms is None else max(0.0, left * mean_ms / 1e3)
+        return {**record, "progress": {**progress, "total_steps": limit, "eta_s": eta}}
+
     def _apply_analysis(self, record: Record) -> None:
+        record = self._with_limit(record)
         phases = record.get("phases") or {}
         throughput = record.get("throughput") or {}
         point = Point(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ def build_summary(paths: SessionPaths) -> dict[str, Any]:
     total = _sum_minutes(minutes)
     script = {k: v for rank in ranks for k, v in rank.facts.get("script", {}).items()}
     first = ranks[0].header if ranks else {}
+    status = _status(paths, events)
     return {
         "schema": SCHEMA,
         "id": paths.id,
@@ -56,16 +58,16 @@ def build_summary(paths: SessionPaths) -> dict[str, Any]:
         "argv": redact.argv(meta.get("argv") or []),
         "options": redact.mapping(meta.get("options") or {}),
         "synthetic_data": bool(script.get("synthetic_data", False)),
-        "status": _status(paths, events),
+        "status": status,
         "started_at": meta.get("started_at"),
-        "wall_s": _wall_s(nodes),
+        "wall_s": _wall_s(nodes, meta, status),
         "exit": _exit(events),
         "world_size": first.get("world_size") or meta.get("nproc"),
         "nodes": len(paths.nodes()),
         "device": meta.get("device"),
         "versions": _versions(meta, first),
         "gpus": _gpus(paths, minutes),
-        **_steps(total),
+        **_steps(total, min((rank.steps_done for rank in ranks), default=0)),
         "phases": _shares(total["phases_us"], total["recorded"]),
         "ranks": _ranks(ranks, total["ranks"]),
         **_verdicts(minutes),
@@ -91,8 +93,10 @@ def status_of(cause: Any) -> str:
     return "stopped" if cause == "stopped" else "failed"
 
 
-def _wall_s(nodes: list[list[Record]]) -> float | None:
+def _wall_s(nodes: list[list[Record]], meta: Mapping[str, Any], status: str) -> float | None:
     """The longest that a node took part; clocks of different nodes are not compared."""
+    if status == "running" and isinstance(meta.get("wall_s"), (int, float)):
+        return round(max(0.0, time.time() - float(meta["wall_s"])), 3)
     stamps = [[record["mono_ns"] for record in node if "mono_ns" in record] for node in nodes]
     longest = _most(moments[-1] - moments[0] for moments in stamps if moments)
     return None if longest is None else round(longest / 1e9, 3)
@@ -174,18 +178,20 @@ def _add(into: dict[str, Any], values: Mapping[str, Any]) -> None:
             into[key] = (into.get(key) or 0) + value
 
 
-def _steps(total: Mapping[str, Any]) -> dict[str, Any]:
+def _steps(total: Mapping[str, Any], finished: int) -> dict[str, Any]:
+    """Counts, latency and throughput; `finished` is what the ranks' own totals come to."""
     steps, step_us = total["steps"], total["step_us"]
 
     def rate(count: Any) -> float | None:
         return round(count * 1e6 / step_us, 3) if step_us and count else None
 
     # The first step began before the probe could see it: it is counted, and measured by nobody.
-    counted = [total["to_step"], *([] if steps is None else [steps + (total["warmup_steps"] or 0)])]
-    done = _most(counted)
+    warm_up = 1 + (total["warmup_steps"] or 0)
+    done = _most([total["to_step"], finished or None, None if steps is None else steps + warm_up])
     return {
         "steps": done,
-        "warmup_steps": None if done is None else done - (steps or 0),
+        "warmup_steps": None if done is None else min(done, warm_up),
+        "recorded_steps": total["recorded"],
         "step_ms": {
             "mean": _ms(step_us, steps),
             **{f"p{q}": _percentile(total["latency"], q / 100) for q in (50, 95, 99)},
