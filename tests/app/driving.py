@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from textual.events import Key
+from textual.keys import _character_to_key
 from textual.pilot import Pilot
 
 from app.fake_controller import FakeController
@@ -49,6 +51,13 @@ class Driven:
     async def press(self, *keys: str) -> None:
         """Press keys, and let them be handled."""
         await self.pilot.press(*keys)
+
+    def burst(self, *keys: str) -> None:
+        """Keys that arrive in one read of the terminal: none is handled before the last is in."""
+        for key in keys:
+            single = len(key) == 1
+            name = _character_to_key(key) if single else key
+            self.app.post_message(Key(name, key if single else None))
 
     def asked(self, what: str) -> list[tuple[object, ...]]:
         """The calls of one kind that the controller has had."""

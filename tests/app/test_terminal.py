@@ -133,3 +133,42 @@ def test_without_a_terminal_it_says_what_to_do() -> None:
 def test_the_mouse_is_left_to_the_terminal(start: Callable[..., Child]) -> None:
     child = start()
     assert b"\x1b[?1003h" not in child.seen
+
+
+BROKEN = VIEWER.replace(
+    "session = ",
+    """
+from torchtop.app.screens.main import MainScreen
+def fail(self): raise RuntimeError("one \\x1b[2J [bold] mistake")
+MainScreen.action_redraw = fail
+session = """,
+)
+
+
+def test_a_mistake_of_the_viewer_is_one_line_and_a_file(tmp_path: Path) -> None:
+    session = make(tmp_path / "sessions" / "s", CASES["slow-loader"], 30)
+    child = Child(BROKEN, str(session), TORCHTOP_HOME=str(tmp_path / "home"), size=(300, 24))
+    try:
+        assert child.read(LIMIT_S, until=READY), child.seen[-2000:]
+        os.write(child.fd, b"\x0c")
+        assert child.wait(LIMIT_S) == 1
+    finally:
+        child.close()
+    assert b"Traceback" not in child.seen
+    for sequence in RESTORED:
+        assert sequence in child.seen
+    told = child.seen.rpartition(RESTORED[0])[2].decode()
+    assert "RuntimeError: one ·[2J [bold] mistake" in told and "training goes on" in told
+    story = tmp_path / "home" / "viewer-error.txt"
+    assert str(story) in told
+    assert "Traceback" in story.read_text() and "in fail" in story.read_text()
+    assert story.stat().st_mode & 0o077 == 0
+
+
+def test_keys_in_one_write_leave_no_traceback(start: Callable[..., Child]) -> None:
+    child = start()
+    os.write(child.fd, b"q")
+    assert child.read(LIMIT_S, until=b"detach: leave")
+    os.write(child.fd, b"dd")
+    assert child.wait(LIMIT_S) == 0
+    assert b"Traceback" not in child.seen and b"Error" not in child.seen

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
+from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
 from textual.screen import Screen
 
@@ -206,6 +207,20 @@ class TorchtopApp(App[int]):
                 yield SystemCommand(binding.description.capitalize(), binding.tooltip, run)
         yield SystemCommand("Theme", "change the colours", self.action_change_theme)
 
+    def pop_screen(self) -> AwaitComplete:
+        """Close a modal; with none left, a key that came twice asks for nothing."""
+        return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()
+
+    @property
+    def failure(self) -> Exception | None:
+        """What ended the app, if it was a mistake of its own."""
+        return self._exception
+
+    def _handle_exception(self, error: Exception) -> None:
+        """End; the story is for a file (see `run_viewer`) and not for the screen."""
+        super()._handle_exception(error)
+        self._exit_renderables.clear()
+
     def _make_palette(self) -> Palette:
         theme = self.current_theme
         return ansi_palette() if theme.ansi else theme_palette(theme)
@@ -249,7 +264,7 @@ def run_viewer(
         interval_s: seconds between two looks.
 
     Returns:
-        The exit status: 0, or 1 after an error of the viewer itself.
+        The exit status: 0, or 1 after an error of the viewer itself, told in one line.
     """
     for stream, name in ((sys.__stdin__, "input"), (sys.__stderr__, "error")):
         if stream is None or not stream.isatty():
@@ -258,9 +273,19 @@ def run_viewer(
                 file=sys.stderr,
             )
             return 2
-    app = TorchtopApp(controller, session, replay, interval_s, driver_class=Terminal)
+    error: BaseException | None = None
+    status = 0
     try:
+        app = TorchtopApp(controller, session, replay, interval_s, driver_class=Terminal)
         app.run(mouse=os.environ.get("TORCHTOP_MOUSE") == "1")
+        error, status = app.failure, app.return_code or 0
+    except Exception as raised:
+        error = raised
     finally:
         controller.close()
-    return app.return_code or 0
+    if error is not None:
+        from torchtop.app.crash import report
+
+        print(report(error), file=sys.stderr)
+        return 1
+    return status

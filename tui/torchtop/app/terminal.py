@@ -30,6 +30,13 @@ class Terminal(LinuxDriver):
     shows a traceback when the terminal is gone, and spins when standard input has ended.
     """
 
+    def _run_input_thread(self) -> None:
+        """Read keys; a mistake here ends the app as any other does."""
+        try:
+            self.run_input_thread()
+        except Exception as error:
+            self._app.call_later(self._app._handle_exception, error)
+
     def run_input_thread(self) -> None:
         """Read keys until the app ends, or the terminal does."""
         decode = getincrementaldecoder("utf-8")(errors="replace").decode

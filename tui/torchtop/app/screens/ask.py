@@ -66,13 +66,13 @@ class Ask(Sheet[str]):
             rows.append((*spans, (" " * max(0, width - row_width(spans)), "")))
         return rows
 
-    def on_key(self, event: events.Key) -> None:
+    def typed(self, event: events.Key) -> bool:
         """An answer's own key takes it."""
         for answer in self.answers:
             if answer.key in (event.key, event.character):
-                event.stop()
                 self.dismiss(answer.value)
-                return
+                return True
+        return False
 
     def action_take(self) -> None:
         """Take the marked answer."""

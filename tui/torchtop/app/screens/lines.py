@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from textual import events
 from textual.binding import Binding, BindingType
 
 from torchtop.app.keys import key_name, sheet_key
@@ -51,11 +52,11 @@ class Lines(Sheet[None]):
             shown.append(((f"{below} more lines below" if below else "the end", "faint"),))
         return shown
 
-    def on_key(self, event: Any) -> None:
+    def typed(self, event: events.Key) -> bool:
         """The key that opened the sheet closes it."""
         if event.character == self.closing:
-            event.stop()
             self.dismiss()
+        return event.character == self.closing
 
     def action_close(self) -> None:
         """Back to the board."""

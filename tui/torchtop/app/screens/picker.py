@@ -34,7 +34,7 @@ class Picker(Sheet["str | None"]):
     def __init__(self, entries: Sequence[WorkloadEntry]) -> None:
         super().__init__()
         self.entries = tuple(entries)
-        self.typed = ""
+        self.text = ""
         self.at = 0
 
     def wanted(self) -> tuple[int, int]:
@@ -44,7 +44,7 @@ class Picker(Sheet["str | None"]):
     @property
     def found(self) -> list[WorkloadEntry]:
         """The entries that match what was typed."""
-        words = self.typed.lower().split()
+        words = self.text.lower().split()
         return [
             entry
             for entry in self.entries
@@ -55,7 +55,7 @@ class Picker(Sheet["str | None"]):
         """What was typed, then the list around the marked entry."""
         found = self.found
         self.at = max(0, min(self.at, len(found) - 1))
-        prompt: list[Span] = [("filter ", "dim"), (self.typed, "value"), ("▏", "accent")]
+        prompt: list[Span] = [("filter ", "dim"), (self.text, "value"), ("▏", "accent")]
         rows: list[Row] = [fit(prompt, width)]
         space = max(1, height - 2)
         first = max(0, min(self.at - space // 2, len(found) - space))
@@ -70,17 +70,18 @@ class Picker(Sheet["str | None"]):
         )
         return rows
 
-    def on_key(self, event: events.Key) -> None:
+    def typed(self, event: events.Key) -> bool:
         """Typing narrows the list."""
-        if event.is_printable and event.character:
-            event.stop()
-            self.typed += event.character
-            self.at = 0
-            self.refresh_rows()
+        if not (event.is_printable and event.character):
+            return False
+        self.text += event.character
+        self.at = 0
+        self.refresh_rows()
+        return True
 
     def action_erase(self) -> None:
         """Take the last character back."""
-        self.typed = self.typed[:-1]
+        self.text = self.text[:-1]
         self.refresh_rows()
 
     def action_move(self, step: int) -> None:

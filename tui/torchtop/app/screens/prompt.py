@@ -10,7 +10,7 @@ from textual.binding import BindingType
 
 from torchtop.app.keys import sheet_key
 from torchtop.app.screens.sheet import Sheet
-from torchtop.app.text import Row, fit
+from torchtop.app.text import Row, Span, fit
 
 
 class Prompt(Sheet["str | None"]):
@@ -32,26 +32,36 @@ class Prompt(Sheet["str | None"]):
 
     def __init__(self, heading: str, text: str, typed: Callable[[str], None]) -> None:
         super().__init__()
-        self.heading, self.text, self._typed = heading, text, typed
+        self.heading, self.text, self._tell = heading, text, typed
 
     def wanted(self) -> tuple[int, int]:
-        """One line."""
-        return 60, 1
+        """The line, and what its keys do."""
+        return 60, 2
 
     def rows(self, width: int, height: int) -> list[Row]:
         """The text and a cursor."""
-        return [fit([(self.text[-(width - 2) :], "value"), ("▏", "accent")], width)]
+        keys: list[Span] = [
+            ("Enter", "key"),
+            (" keeps  ", "dim"),
+            ("Esc", "key"),
+            (" cancels", "dim"),
+        ]
+        return [
+            fit([(self.text[-(width - 2) :], "value"), ("▏", "accent")], width),
+            fit(keys, width),
+        ]
 
     def _changed(self, text: str) -> None:
         self.text = text
-        self._typed(text)
+        self._tell(text)
         self.refresh_rows()
 
-    def on_key(self, event: events.Key) -> None:
+    def typed(self, event: events.Key) -> bool:
         """Typing."""
-        if event.is_printable and event.character:
-            event.stop()
-            self._changed(self.text + event.character)
+        if not (event.is_printable and event.character):
+            return False
+        self._changed(self.text + event.character)
+        return True
 
     def action_erase(self) -> None:
         """Take the last character back."""

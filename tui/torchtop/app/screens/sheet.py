@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from textual import events
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.screen import ModalScreen
 
 from torchtop.app.panes.pane import Rows
@@ -55,6 +57,7 @@ class Sheet(ModalScreen[T]):
         self._compositor = ThriftyCompositor(self.app.front)
         self.box = Box(id="box")
         self.box.sheet = self  # type: ignore[assignment]
+        self._answered = False
 
     def compose(self) -> ComposeResult:
         """The box alone."""
@@ -67,6 +70,28 @@ class Sheet(ModalScreen[T]):
     def wanted(self) -> tuple[int, int]:
         """Width and height that the lines would like, without the frame."""
         raise NotImplementedError
+
+    def typed(self, event: events.Key) -> bool:
+        """Take a key that the sheet knows without a binding; whether it did."""
+        return False
+
+    async def on_key(self, event: events.Key) -> None:
+        """Take every key here, in the order of typing.
+
+        Left to bubble, bound keys (Backspace) would come after letters that were typed later, and
+        keys that arrive behind the one that closed the sheet would act on what lies below it.
+        """
+        event.stop()
+        if self._answered or not self.is_current or self.typed(event):
+            return
+        await self.app._check_bindings(event.key)
+
+    def dismiss(self, result: T | None = None) -> AwaitComplete:
+        """Close with an answer, once: a second one would close the screen below."""
+        if self._answered or not self.is_current:
+            return AwaitComplete()
+        self._answered = True
+        return super().dismiss(result)
 
     def on_mount(self) -> None:
         """Take a fitting size."""
