@@ -6,8 +6,8 @@ import pytest
 
 from app.made_session import HOSTILE
 from torchtop.app.logs import LogLine, LogPage, LogTail, neutralise
-from torchtop.app.panes.logs import body, matching
-from torchtop.app.text import plain, row_width
+from torchtop.app.panes.logs import body, matching, most_back, nothing
+from torchtop.app.text import broken, plain, row_width
 
 
 @pytest.mark.parametrize(
@@ -143,3 +143,37 @@ def test_standard_error_is_marked_by_a_sign() -> None:
 def test_long_lines_are_cut() -> None:
     rows = body([LogLine(0, "stdout", "x" * 5000)], True, 0, 40, 3)
     assert row_width(rows[0]) == 40
+
+
+@pytest.mark.parametrize("text", ["x" * 95, "a word and another " * 6, "数据" * 30, "", "short"])
+def test_a_wrapped_line_is_whole(text: str) -> None:
+    pieces = broken(text, 40)
+    assert "".join(pieces) == text
+    rows = body([LogLine(0, "stdout", text)], False, 0, 42, 50, wrapped=True)
+    assert len(rows) == len(pieces)
+    assert {row_width(row) for row in rows} == {42}
+
+
+def test_the_end_of_a_wrapped_log_is_in_view() -> None:
+    lines = [LogLine(0, "stdout", f"{i} " + "x" * 60) for i in range(5)]
+    rows = [plain(row) for row in body(lines, False, 0, 40, 3, wrapped=True)]
+    assert len(rows) == 3 and rows[1].split()[0] == "4"
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_scrolling_back_ends_with_the_first_line_at_the_top(wrapped: bool) -> None:
+    lines = [LogLine(0, "stdout", f"{i} " + "x" * 60) for i in range(20)]
+    back = most_back(lines, False, 40, 6, wrapped)
+    rows = [plain(row).split()[0] for row in body(lines, False, back, 40, 6, wrapped)]
+    assert len(rows) == 6 and rows[0] == "0"
+    assert most_back(lines[:2], False, 40, 6, wrapped) == 0
+
+
+def test_it_is_told_why_there_are_no_lines() -> None:
+    page = LogPage(LINES, (0, 1), 20)
+    assert nothing(LogPage(), None, "") == "no output yet"
+    assert nothing(LogPage(), None, "x") == "no output yet"
+    assert nothing(page, None, "nan") == "no line contains nan"
+    assert nothing(page, 1, "nan") == "no line of rank 1 contains nan"
+    assert nothing(page, 1, "") == "no output of rank 1 yet"
+    assert "end of the replay" in nothing(LogPage(withheld=True), None, "")

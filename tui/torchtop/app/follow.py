@@ -9,7 +9,7 @@ from typing import Protocol
 
 from textual.message import Message
 
-from torchtop.app.logs import LogTail
+from torchtop.app.logs import LogPage, LogTail
 from torchtop.app.messages import SnapshotReady, Told
 from torchtop.app.view import ReplayPosition
 from torchtop.session.follow import Follower, Replay
@@ -74,6 +74,11 @@ class ReplaySource:
             self.playing = False
 
 
+def _at_end(position: ReplayPosition | None) -> bool:
+    """Whether all of the logs was written by now: their lines carry no time to cut them by."""
+    return position is None or position.at_s >= position.length_s
+
+
 class FollowThread(threading.Thread):
     """Reads a session directory once an interval until it is stopped.
 
@@ -115,7 +120,7 @@ class FollowThread(threading.Thread):
                     source = (ReplaySource if self._replay else LiveSource)(self.directory)
                 asked = self._steer(source)
                 snapshot = source.look(0.0 if asked else passed_s)
-                page = logs.poll()
+                page = logs.poll() if _at_end(source.position) else LogPage(withheld=True)
             except Exception as error:
                 self._complain(error)
             else:

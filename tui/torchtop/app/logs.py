@@ -35,11 +35,19 @@ class LogLine(NamedTuple):
 
 @dataclass(frozen=True)
 class LogPage:
-    """The last lines of all ranks in the order in which they were read."""
+    """The last lines of all ranks in the order in which they were read.
+
+    Attributes:
+        lines: the newest last.
+        ranks: those that have a log.
+        total: lines read so far, also those that are no longer kept.
+        withheld: there may be lines, but none that is known to be of the moment that is shown.
+    """
 
     lines: tuple[LogLine, ...] = ()
     ranks: tuple[int, ...] = ()
     total: int = 0
+    withheld: bool = False
 
 
 def neutralise(line: str) -> str:

@@ -167,6 +167,21 @@ def wrap(text: str, cells: int, rows: int) -> list[str]:
     return lines
 
 
+def broken(text: str, cells: int) -> list[str]:
+    """All of a text in lines of at most `cells`, broken anywhere: nothing of it is changed."""
+    if text.isascii():
+        return [text[at : at + cells] for at in range(0, len(text), cells)] or [""]
+    lines, left = [""], cells
+    for char in text:
+        size = width(char)
+        if size > left and lines[-1]:
+            lines.append("")
+            left = cells
+        lines[-1] += char
+        left -= size
+    return lines
+
+
 def plain(row: Iterable[Span]) -> str:
     """The text of a row."""
     return "".join(text for text, _ in row)

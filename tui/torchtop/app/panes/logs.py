@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torchtop.app.logs import LogLine, LogPage
 from torchtop.app.panes.pane import Pane
-from torchtop.app.text import Row, Span, clean, fit, pad
+from torchtop.app.text import Row, Span, broken, clean, fit, pad, row_width, wrap
 from torchtop.app.view import View
 
 
@@ -20,11 +20,15 @@ class LogsPane(Pane):
         self.back = 0
         """Lines between the shown end and the last line; 0 follows."""
         self._seen = 0
+        self.wrapped = False
+        """Whether long lines go on in further rows: set while the pane is alone."""
 
     def show(self, view: View) -> None:
         """Keep the place in the text when lines come in below it."""
         if self.back and view.logs.total > self._seen:
             self.back += view.logs.total - self._seen
+        elif view.logs.total < self._seen:
+            self.back = 0
         self._seen = view.logs.total
         super().show(view)
 
@@ -38,7 +42,9 @@ class LogsPane(Pane):
 
     def scroll_lines(self, lines: int) -> None:
         """Move up (positive) or down in the text."""
-        self.back = max(0, min(self.back + lines, max(0, len(self._matching()) - 1)))
+        inner, height = max(1, self.size.width - 2), max(1, self.size.height - 1)
+        most = most_back(self._matching(), self.rank is None, inner, height, self.wrapped)
+        self.back = max(0, min(self.back + lines, most))
         self.redraw()
 
     def set_filter(self, text: str) -> None:
@@ -50,7 +56,11 @@ class LogsPane(Pane):
         return matching(self.view.logs, self.rank, self.filter_text)
 
     def _lines(self, view: View, width: int, height: int) -> list[Row]:
-        return body(self._matching(), self.rank is None, self.back, width, height)
+        lines = self._matching()
+        if not lines:
+            told = nothing(view.logs, self.rank, self.filter_text)
+            return [fit([(text, "dim")], width) for text in wrap(told, width, max(1, height))]
+        return body(lines, self.rank is None, self.back, width, height, self.wrapped)
 
     def _about(self, view: View, width: int) -> list[Span]:
         spans: list[Span] = []
@@ -80,16 +90,63 @@ def matching(page: LogPage, rank: int | None, text: str) -> Sequence[LogLine]:
 
 
 def body(
-    lines: Sequence[LogLine], with_rank: bool, back: int, width: int, height: int
+    lines: Sequence[LogLine],
+    with_rank: bool,
+    back: int,
+    width: int,
+    height: int,
+    wrapped: bool = False,
 ) -> list[Row]:
-    """The last lines, `back` lines before the end; standard error is marked."""
-    if not lines:
-        return [fit([("no output yet", "dim")], width)]
-    end = max(1, len(lines) - back)
-    rows = []
-    for line in lines[max(0, end - height) : end]:
-        mark = "!" if line.stream == "stderr" else " "
-        label: list[Span] = [(pad(f"r{line.rank}", 3), "accent")] if with_rank else []
-        label.append((mark + " ", "warn" if mark == "!" else ""))
-        rows.append(fit([*label, (line.text, "")], width))
-    return rows
+    """The last lines, `back` lines before the end; standard error is marked.
+
+    Args:
+        lines: those that are chosen.
+        with_rank: name each line's rank.
+        back: lines between the shown end and the last one.
+        width: cells.
+        height: rows.
+        wrapped: long lines go on in further rows instead of being cut.
+    """
+    rows: list[Row] = []
+    for line in reversed(lines[: max(0, len(lines) - back)]):
+        if len(rows) >= height:
+            break
+        rows[:0] = _line(line, with_rank, width, wrapped)
+    return rows[max(0, len(rows) - height) :]
+
+
+def most_back(
+    lines: Sequence[LogLine], with_rank: bool, width: int, height: int, wrapped: bool
+) -> int:
+    """How many lines the end can be moved back before the first line stands at the top."""
+    taken = 0
+    for at, line in enumerate(lines, 1):
+        taken += len(_line(line, with_rank, width, wrapped))
+        if taken >= height:
+            return len(lines) - at
+    return 0
+
+
+def _line(line: LogLine, with_rank: bool, width: int, wrapped: bool) -> list[Row]:
+    """One line of a log in one row, or in as many as it takes."""
+    mark = "!" if line.stream == "stderr" else " "
+    label: list[Span] = [(pad(f"r{line.rank}", 3), "accent")] if with_rank else []
+    label.append((mark + " ", "warn" if mark == "!" else ""))
+    indent = row_width(label)
+    if not wrapped:
+        return [fit([*label, (line.text, "")], width)]
+    first, *rest = broken(line.text, max(1, width - indent))
+    return [
+        fit([*label, (first, "")], width),
+        *(fit([(" " * indent, ""), (text, "")], width) for text in rest),
+    ]
+
+
+def nothing(page: LogPage, rank: int | None, text: str) -> str:
+    """Why no line is shown."""
+    if page.withheld:
+        return "log lines carry no time: they are shown at the end of the replay (key: .)"
+    if not page.lines:
+        return "no output yet"
+    of = "" if rank is None else f" of rank {rank}"
+    return f"no line{of} contains {clean(text, 60)}" if text else f"no output{of} yet"

@@ -123,6 +123,7 @@ class Board(Widget):
         """One pane alone, or all of them again."""
         if name != self.zoomed:
             self.zoomed = name
+            self.logs.wrapped = name == self.logs.id
             self.replan()
 
     def replan(self) -> None:
