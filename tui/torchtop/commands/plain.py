@@ -115,8 +115,9 @@ def _of(analysis: Mapping[str, Any]) -> str:
 
 def _verdict(analysis: Mapping[str, Any]) -> str:
     verdict = analysis.get("verdict")
-    if not verdict:
-        return "warming up" if analysis.get("warming_up") else ""
+    if not verdict or analysis.get("warming_up"):
+        told = safe((verdict or {}).get("headline") or "warming up")
+        return told[:1].lower() + told[1:] if analysis.get("warming_up") else ""
     share = verdict.get("share")
     rank = "" if verdict.get("rank") is None else f" rank {verdict['rank']}"
     told = f"[{verdict['kind']}{rank}" + ("]" if share is None else f" {share:.0%}]")

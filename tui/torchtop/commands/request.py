@@ -53,7 +53,7 @@ def build_spec(args: argparse.Namespace, cwd: Path) -> LaunchSpec:
             f"-o is for workloads of the catalog; give {args.target} its own arguments"
         )
     spec = LaunchSpec(
-        name=args.name or Path(args.target).stem,
+        name=args.name or (args.target if args.module else Path(args.target).stem),
         workload=args.target,
         source="module" if args.module else "script",
         target=args.target if args.module else str(cwd / args.target),

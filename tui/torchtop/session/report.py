@@ -96,13 +96,15 @@ def _numbers(summary: Mapping[str, Any]) -> list[str]:
 
 def _phases(summary: Mapping[str, Any]) -> list[str]:
     ranks = summary["ranks"]
-    head = ["phase", "all ranks, ms", "share", *(f"rank {r['rank']}, ms" for r in ranks[:8])]
+    head = ["phase", "the step, ms", "share", *(f"rank {r['rank']}, ms" for r in ranks[:8])]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for phase, value in summary["phases"].items():
         share = "–" if value["share"] is None else f"{value['share']:.1%}"
         cells = [phase, _number(value["ms"]), share]
         cells += [_number(r["phases"][phase]["ms"]) for r in ranks[:8]]
         lines.append(f"| {' | '.join(escape(c) for c in cells)} |")
+    if len(ranks) > 1:
+        lines += ["", "The step: for each phase, what the slowest rank at that point adds."]
     return lines
 
 

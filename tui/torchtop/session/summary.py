@@ -17,6 +17,8 @@ from torchtop.session.tail import Tail
 _EDGE_BYTES = 512 << 10
 """Facts stand at the start of a rank's file and the last totals at its end: both ends are read."""
 
+_TOO_SHORT = "Too short for a verdict: it ended while it was warming up"
+
 _MINUTE_SUMS = ("steps", "warmup_steps", "step_us", "recorded", "samples", "tokens")
 
 
@@ -32,6 +34,7 @@ def write_summary(paths: SessionPaths) -> dict[str, Any]:
     summary = build_summary(paths)
     write_json(paths.summary, summary)
     paths.summary_text.write_text(render_markdown(summary), encoding="utf-8")
+    paths.summary_text.chmod(0o600)
     return summary
 
 
@@ -307,6 +310,8 @@ def _energy(records: list[Record], position: int) -> float | None:
 def _verdicts(minutes: list[Record]) -> dict[str, Any]:
     """Verdicts of the run, the longest as ``verdict`` too, and the findings that stood beside."""
     verdicts = _longest_first(minutes, "verdicts")
+    if verdicts and verdicts[0]["kind"] == "UNDECIDED" and not verdicts[0]["seconds"]:
+        verdicts[0] |= {"headline": _TOO_SHORT, "evidence": []}
     return {
         "verdicts": verdicts,
         "verdict": verdicts[0] if verdicts else None,
