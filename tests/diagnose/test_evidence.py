@@ -539,6 +539,14 @@ def test_a_batch_that_pcie_does_not_carry_is_on_the_device_already() -> None:
     assert copied({}, rx=20e6).kind != "H2D"
 
 
+def test_what_launches_bring_over_pcie_is_no_batch() -> None:
+    # given batches of which 0.28 GB/s would be copied, and an H200 whose launches took 0.147
+    batch = {"first_batch": {"bytes": 25_000_000, "pinned": False, "samples": 64}}
+
+    assert copied(batch, rx=0.147e9).kind != "H2D"
+    assert copied(batch, rx=0.3e9).kind == "H2D"
+
+
 def test_a_host_that_is_far_ahead_has_not_waited_for_a_copy() -> None:
     assert copied({}, lag_forward_us=200_000, lag_backward_us=220_000).kind == "COMPUTE-BOUND"
 

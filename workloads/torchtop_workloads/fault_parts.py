@@ -109,7 +109,7 @@ def make_network(job: common.Job, settings: SimpleNamespace) -> nn.Module:
     """The network, on the rank's device."""
     with job.device:
         network = models.fronted_perceptron(
-            settings.features, settings.ops, settings.width, settings.depth, settings.batch_norm
+            settings.features, 0, settings.width, settings.depth, settings.batch_norm
         )
     if settings.graph:
         if job.device.type != "cuda":
@@ -118,6 +118,13 @@ def make_network(job: common.Job, settings: SimpleNamespace) -> nn.Module:
         graphed: Any = torch.cuda.make_graphed_callables(network, (sample,))
         return cast(nn.Module, graphed)
     return network
+
+
+def prepare(rows: Tensor, ops: int) -> Tensor:
+    """Rows after so many tiny operations, which backward does not go through."""
+    with torch.no_grad():
+        prepared: Tensor = models.TinyOps(ops)(rows)
+    return prepared
 
 
 def make_optimizer(model: nn.Module, settings: SimpleNamespace) -> torch.optim.Optimizer:

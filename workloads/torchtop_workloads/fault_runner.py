@@ -215,6 +215,7 @@ class Training:
         if self._hoard is not None:
             self._hoard()
         self._slowness.in_forward()
+        rows = fault_parts.prepare(rows, self._settings.ops)
         with _autocast(self._job.device, self._settings.precision):
             logits = self._model(rows)
             loss: Tensor = self._criterion(logits, labels)

@@ -73,7 +73,8 @@ def _is_copied(
 ) -> bool:
     """Whether the link carries the batches, where it tells: they may be on the device already."""
     seen = facts.of(means.rank).gpu.pcie_rx_bytes_per_s
-    return seen is None or seen >= limits.copy_seen * total / (window.step_us / 1e6)
+    least = limits.copy_seen * total / (window.step_us / 1e6) + 1e9 * limits.launches_gb_s
+    return seen is None or seen >= least
 
 
 def _holds_host(means: RankMeans) -> bool:
