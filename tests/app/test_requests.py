@@ -120,6 +120,16 @@ class TestStopping:
             await answered(d, "k")
             await d.until(lambda: d.asked("stop") == [("stop", d.app.session, "kill")])
 
+    async def test_the_note_about_a_kill_goes_when_all_is_gone(self, tmp_path: Path) -> None:
+        async with driven(tmp_path) as d:
+            d.controller.stop_takes = gone = threading.Event()
+            await d.press("x")
+            await answered(d, "k")
+            await d.shows("killing slow-loader ...")
+            gone.set()
+            await d.until(lambda: not d.app.view.busy)
+            assert "killing" not in d.lines[-1]
+
     async def test_a_kill_does_not_wait_for_a_stop_under_way(self, tmp_path: Path) -> None:
         async with driven(tmp_path) as d:
             d.controller.stop_takes = gone = threading.Event()
@@ -180,6 +190,17 @@ class TestSessions:
             await d.shows("slow-loader")
             await d.press("right_square_bracket")
             await d.shows("no newer session")
+
+    async def test_brackets_in_haste_are_all_counted(self, tmp_path: Path) -> None:
+        async with driven(tmp_path) as d:
+            from app.made_session import CASES, make
+
+            for day in range(21, 28):
+                make(d.controller.root / f"202611{day}-older", CASES["gpt"], 3)
+            d.burst(*"[[[[[")
+            await d.until(lambda: d.app.session and d.app.session.name == "20261123-older")
+            d.burst(*"]]]")
+            await d.until(lambda: d.app.session and d.app.session.name == "20261126-older")
 
     async def test_capital_s_saves_and_tells_where(self, tmp_path: Path) -> None:
         async with driven(tmp_path, size=MEDIUM) as d:

@@ -140,6 +140,27 @@ class TestDisplayKeys:
             await d.press("shift+tab")
             assert d.app.focused is not None and d.app.focused.id == "data"
 
+    async def test_tab_goes_on_to_the_next_pane_while_one_is_alone(self, tmp_path: Path) -> None:
+        async with driven(tmp_path) as d:
+            await d.press("tab", "z")
+            seen = []
+            for _ in range(8):
+                seen.append(d.app.main.board.zoomed)
+                await d.press("tab")
+            assert seen == list(HEADINGS)
+            assert d.app.main.board.zoomed == "verdict"
+            await d.press("shift+tab")
+            await d.shows("supervisor started")
+            assert d.app.focused is not None and d.app.focused.id == "events"
+
+    async def test_tab_while_idle_goes_through_what_idle_shows(self, tmp_path: Path) -> None:
+        async with driven(tmp_path, None) as d:
+            await d.shows("NVIDIA H200")
+            await d.press("tab", "z", "tab")
+            await d.until(lambda: d.app.main.board.zoomed == "catalog")
+            await d.press("tab")
+            assert d.app.main.board.zoomed in ("host", "gpus")
+
     async def test_left_and_right_choose_the_rank_of_the_logs(self, tmp_path: Path) -> None:
         async with driven(tmp_path) as d:
             await d.press("l", "right", "right")
@@ -160,7 +181,13 @@ class TestDisplayKeys:
 
     async def test_scrolling_back_holds_the_place(self, tmp_path: Path) -> None:
         async with driven(tmp_path) as d:
-            await d.press("l", "up", "up")
+            assert d.app.session is not None
+            log = next((d.app.session / "logs").glob("*/attempt_*/0/stdout.log"))
+            with log.open("a") as file:
+                file.writelines(f"line {i}\n" for i in range(50))
+            await d.press("l")
+            await d.shows("line 49")
+            await d.press("up", "up")
             await d.shows("2 lines back")
             await d.press("end")
             await d.until(lambda: "lines back" not in d.text)

@@ -94,6 +94,7 @@ class TorchtopApp(App[int]):
     def begin(self) -> None:
         """Read the catalog, and follow the session or this machine."""
         self.operations.load()
+        self.operations.shown = self.session
         if self.session is not None:
             self.follow(self.session, self.replay)
         else:

@@ -52,6 +52,10 @@ class Follow(Message):
     directory: Path
     idle: bool = False
 
+    def can_replace(self, message: Message) -> bool:
+        """Of several sessions that are asked for in haste only the last is opened."""
+        return isinstance(message, Follow) and not self.idle
+
 
 @dataclass
 class Told(Message):

@@ -28,6 +28,9 @@ class Operations:
     def __init__(self, controller: Controller, post: Callable[[Message], object]) -> None:
         self._controller, self._post = controller, post
         self._lock = threading.Lock()
+        self._turning = threading.Lock()
+        self.shown: Path | None = None
+        """The session that was last asked for; it may not be on the screen yet."""
 
     def load(self) -> None:
         """Read the catalog."""
@@ -45,22 +48,26 @@ class Operations:
 
         self._background(work)
 
-    def neighbour(self, shown: Path | None, direction: int) -> None:
-        """Show the session after (1) or before (-1) the one that is shown."""
+    def neighbour(self, direction: int) -> None:
+        """Show the session after (1) or before (-1) the one that was last asked for."""
 
         def work() -> None:
-            paths = [session.root for session in self._controller.sessions()]
-            if not paths:
-                self._post(Told("there are no sessions yet"))
-                return
-            at = paths.index(shown) if shown in paths else -1
-            target = at - direction
-            if 0 <= target < len(paths):
-                self._post(Follow(paths[target]))
-            else:
-                self._post(Told("no newer session" if direction > 0 else "no older session"))
+            with self._turning:
+                self._turn(direction)
 
         self._background(work)
+
+    def _turn(self, direction: int) -> None:
+        paths = [session.root for session in self._controller.sessions()]
+        if not paths:
+            self._post(Told("there are no sessions yet"))
+            return
+        at = paths.index(self.shown) if self.shown in paths else -1
+        target = at - direction
+        if 0 <= target < len(paths):
+            self._show(paths[target])
+        else:
+            self._post(Told("no newer session" if direction > 0 else "no older session"))
 
     def save(self, session: Path) -> None:
         """Write the session's summary."""
@@ -80,8 +87,11 @@ class Operations:
         """Kill a session at once, even while a stop is under way."""
 
         def work() -> None:
-            self._post(Progress(f"killing {label} ..."))
-            self._controller.stop(session, "kill")
+            try:
+                self._wait(session, label, "killing", "kill")
+            finally:
+                if not self._lock.locked():  # else the stop that is under way clears its own note
+                    self._post(Progress(""))
 
         self._background(work)
 
@@ -105,11 +115,19 @@ class Operations:
 
     def _start(self, name: str, options: Mapping[str, str]) -> None:
         self._post(Progress(f"starting {name} ..."))
-        self._post(Follow(self._controller.start(name, dict(options))))
+        self._show(self._controller.start(name, dict(options)))
+
+    def _show(self, session: Path) -> None:
+        self.shown = session
+        self._post(Follow(session))
 
     def _stop(self, session: Path, label: str, mode: StopMode) -> bool:
+        return self._wait(session, label, "stopping", mode)
+
+    def _wait(self, session: Path, label: str, doing: str, mode: StopMode) -> bool:
+        """Ask for an end and wait for it, telling how long; False past the limit, told too."""
         began = time.monotonic()
-        self._post(Progress(f"stopping {label} ..."))
+        self._post(Progress(f"{doing} {label} ..."))
         self._controller.stop(session, mode)
         while not self._controller.wait_ended(session, 1.0):
             waited = time.monotonic() - began
@@ -118,7 +136,7 @@ class Operations:
                     Told(f"{label} is still there after {waited:.0f} s: x, then k, kills it", True)
                 )
                 return False
-            self._post(Progress(f"stopping {label} ... {waited:.0f} s"))
+            self._post(Progress(f"{doing} {label} ... {waited:.0f} s"))
         return True
 
     def _exclusive(self, work: Callable[[], object]) -> None:

@@ -126,6 +126,19 @@ class Board(Widget):
             self.logs.wrapped = name == self.logs.id
             self.replan()
 
+    def turn(self, step: int) -> None:
+        """The next (1) or previous (-1) pane alone instead of the one that is."""
+        normal = arrange(self.size.width, self.size.height, self.need)
+        names = [
+            pane.id
+            for pane in self.panes
+            if pane.id in normal or not (self.need.idle or pane.id == "catalog")
+        ]
+        at = names.index(self.zoomed) if self.zoomed in names else 0
+        name = names[(at + step) % len(names)]
+        self.zoom(name)
+        self.query_one(f"#{name}", Pane).focus()
+
     def replan(self) -> None:
         """Show the panes of the plan and hide the rest (they must not take the focus)."""
         placed = self.plan(self.size)

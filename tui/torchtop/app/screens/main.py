@@ -82,8 +82,10 @@ class MainScreen(Requests, Screen[None]):
             self.set_focus(None)
 
     def action_turn(self, step: int) -> None:
-        """The next or the previous pane."""
-        if step > 0:
+        """The next or the previous pane; alone, if one is."""
+        if self.board.zoomed:
+            self.board.turn(step)
+        elif step > 0:
             self.focus_next()
         else:
             self.focus_previous()

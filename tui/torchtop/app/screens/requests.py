@@ -141,7 +141,7 @@ class Requests(Widget):
 
     def action_session(self, direction: int) -> None:
         """Show another session."""
-        self.app.operations.neighbour(self.app.session, direction)
+        self.app.operations.neighbour(direction)
 
     def action_quit(self) -> None:
         """Leave; with a live run ask what becomes of it."""
