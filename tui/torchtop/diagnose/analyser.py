@@ -18,6 +18,7 @@ from .pauses import NO_PAUSES
 from .ranks import Pause, RankState
 from .rollup import Rollup
 from .rows import integer, parse_steps
+from .sampled import with_skipped
 from .select import is_startup, select, usual_work_us
 from .standing import Standing, stood
 from .thresholds import DEFAULT, Thresholds
@@ -171,6 +172,7 @@ class Analyser:
         self._pauses = pauses.find(kept, self._told_pauses(), self._limits)
         steps, rare, recurring, ready = select(kept, self._limits, self._pauses.steps)
         window = summarise(steps, self._cuda, self._limits, rare, recurring) if steps else None
+        window = with_skipped(window, steps, self._limits) if window else None
         judged = self._judge(now_ns, window, steps, ready)
         told, last = self._conclude(now_ns, judged, window, ready), self._last_step()
         fresh = [report.millis(us) for us in self._fresh]

@@ -150,6 +150,15 @@ class Thresholds:
     periodic_spread: float = 0.2
     """Own choice: how far, in periods, nameless pauses may stray and still be called regular."""
 
+    # --- steps that are not recorded --------------------------------------------------------------
+    sampled_off: float = 0.03
+    """Own choice: recorded steps that differ this much from all of them are no fair sample: the
+    mean over a window is known to about 1 %..."""
+    sampled_errors: float = 3.0
+    """...by chance, if within three standard errors..."""
+    sampled_data: float = 0.9
+    """...which is the wait for data where that makes up this part of what steps differ by."""
+
     # --- contradictions -----------------------------------------------------------------------
     compute_dominates: float = 0.80
     """TraceML calls 90 % compute-bound; 80 % leaves room for three silent candidates."""

@@ -1,0 +1,106 @@
+"""Steps that are not recorded: what their time tells of late batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from diagnose.made import row
+from torchtop.diagnose.frontier import FRONTIER_PHASES, FrontierStep, account
+from torchtop.diagnose.sampled import with_skipped
+from torchtop.diagnose.thresholds import DEFAULT
+from torchtop.diagnose.window import Window, summarise
+from torchtop.session.records import is_recorded
+
+COUNT = 144
+LATE_US = 640_000
+BUSY_US = 23_000
+
+
+def late(step: int) -> int:
+    """An H200 that waits for one batch in 16."""
+    return LATE_US if step % 16 == 15 else 0
+
+
+def everybody(step: int, rank: int) -> int:
+    return late(step)
+
+
+def made(
+    stall: Callable[[int, int], int] = everybody, phase: str = "data", ranks: int = 1
+) -> list[FrontierStep]:
+    """All steps, each as long as it takes."""
+    steps, now_us = [], 0
+    for step in range(16, 16 + COUNT):
+        stalls = [stall(step, rank) for rank in range(ranks)]
+        now_us += max(stalls) + BUSY_US
+        rows = []
+        for mine in stalls:
+            phases = {"forward": 8_000, "backward": 15_000}
+            phases[phase] = phases.get(phase, 0) + mine
+            waits = max(stalls) - mine
+            rows.append(row(step, waits, now_us * 1000, data_host_us=phases.get("data"), **phases))
+        steps.append(account(rows))
+    return steps
+
+
+def sampled(steps: list[FrontierStep]) -> tuple[Window, Window]:
+    """A window of the recorded steps, as it is and with the others."""
+    few = [steps[0], *(s for s in steps[1:-1] if is_recorded(s.step, 4)), steps[-1]]
+    window = summarise(few, True, DEFAULT)
+    return window, with_skipped(window, few, DEFAULT)
+
+
+def test_late_batches_between_the_recorded_ones_are_found() -> None:
+    steps = made()
+    whole = summarise(steps, True, DEFAULT)
+
+    few, found = sampled(steps)
+
+    # given a sample that is off
+    assert abs(few.step_us - whole.step_us) > 0.1 * whole.step_us
+    assert found.step_us == pytest.approx(whole.step_us, rel=0.01)
+    assert found.share("data") == pytest.approx(whole.share("data"), abs=0.01)
+    assert found.ranks[0].phases_us["data"] == pytest.approx(
+        whole.ranks[0].phases_us["data"], rel=0.02
+    )
+    assert sum(found.frontier_us[p] for p in FRONTIER_PHASES) == pytest.approx(found.step_us)
+    assert sum(found.ranks[0].phases_us.values()) == pytest.approx(found.ranks[0].step_us)
+
+
+def test_where_every_step_is_recorded_nothing_changes() -> None:
+    steps = made()
+    window = summarise(steps, True, DEFAULT)
+
+    assert with_skipped(window, steps, DEFAULT) is window
+
+
+def test_time_that_another_phase_makes_up_is_no_wait_for_data() -> None:
+    few, found = sampled(made(phase="forward"))
+
+    assert found is few
+
+
+def test_what_one_ranks_loader_costs_is_not_spread_over_all() -> None:
+    few, found = sampled(made(lambda step, rank: late(step) if rank else 0, ranks=2))
+
+    assert found is few
+
+
+def test_a_difference_that_is_no_chance_is_something_else() -> None:
+    # given a sample of which all batches come about as late, and a minute that nobody recorded
+    steps = made(lambda step, rank: 20_000 + step % 3 * 1_000)
+    few = [step for step in steps if is_recorded(step.step, 4)]
+    window = replace(summarise(few, True, DEFAULT), seconds=60.0)
+
+    assert with_skipped(window, few, DEFAULT) is window
+
+
+def test_pauses_are_no_late_batches() -> None:
+    steps = made()
+    few = [step for step in steps if is_recorded(step.step, 4)]
+    window = summarise(few, True, DEFAULT, pauses=[steps[1]])
+
+    assert with_skipped(window, few, DEFAULT) is window
