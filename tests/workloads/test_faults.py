@@ -22,7 +22,9 @@ from torchtop_workloads.registry import find as find_workload
 
 pytest.importorskip("torch")
 
-from torchtop_workloads import fault_contender, fault_runner
+import torch
+
+from torchtop_workloads import fault_contender, fault_parts, fault_runner
 
 ON_CPU = [fault for fault in FAULTS if "cpu" in fault.devices]
 STEPS = 12
@@ -105,6 +107,14 @@ def test_a_default_is_the_faults_own_on_each_device() -> None:
 )
 def test_a_verdict_is_right_or_wrong(code: str, verdict: tuple[Any, ...], right: bool) -> None:
     assert find(code).is_right(*verdict) is right
+
+
+def test_what_prepares_a_batch_is_nothing_that_backward_goes_through() -> None:
+    weights = torch.ones(2, requires_grad=True)
+
+    assert not fault_parts.prepare(weights, 2).requires_grad
+    assert fault_parts.prepare(weights, 1).tolist() == pytest.approx([math.sin(1)] * 2)
+    assert fault_parts.prepare(weights.detach(), 0).tolist() == [1, 1]
 
 
 def test_a_fault_that_a_cpu_cannot_have_is_refused_there_in_one_line() -> None:
