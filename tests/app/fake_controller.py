@@ -18,7 +18,9 @@ from torchtop.session.paths import SessionPaths
 CATALOG = (
     WorkloadEntry(1, "resnet50-cifar10", "ResNet-50 on CIFAR-10, global batch 256"),
     WorkloadEntry(2, "compute-heavy", "the healthy control: GPU-bound"),
-    WorkloadEntry(3, "slow-loader", "a loader that cannot keep up"),
+    WorkloadEntry(
+        3, "slow-loader", "a loader that cannot keep up", options={"batch": 64, "seed": 7}
+    ),
     WorkloadEntry(4, "comm-heavy", "large gradients, little compute"),
     WorkloadEntry(5, "straggler", "one rank is slow in its optimizer"),
     WorkloadEntry(None, "mine", "my own script", "file", problem="train.py is not there"),

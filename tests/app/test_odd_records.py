@@ -98,7 +98,7 @@ def test_no_record_can_break_a_pane(snapshot: Snapshot, seed: int, share: float)
             verdict.aside, gpus.aside, step.aside, throughput.aside, data.aside, host.aside,
         )  # fmt: skip
         told = [plain(aside(view, 78)) for aside in asides]
-        told += [plain(row) for row in (*rows, *option_lines(odd))]
+        told += [plain(row) for row in (*rows, *option_lines(odd, {"lr": 0.1}))]
         assert [line for line in told if not line.isprintable()] == []
 
 

@@ -382,6 +382,9 @@ class TestData:
         ranks = tuple(replace(rank, loaders=()) for rank in view.snapshot.ranks)
         snapshot = replace(view.snapshot, ranks=ranks)
         assert "loader not recognised" in text(replace(view, snapshot=snapshot), "data")
+        # but not before there was a step to recognise one in
+        starting = replace(snapshot, analysis={**(snapshot.analysis or {}), "steps": 0})
+        assert text(replace(view, snapshot=starting), "data").split() == ["no", "batch", "yet"]
 
 
 class TestHost:

@@ -214,6 +214,15 @@ class TestSessions:
             await d.shows("batch", "256", "nproc", "/home/ana/train")
             await answered(d, "o")
 
+    async def test_o_marks_what_was_set_and_lists_the_defaults(self, tmp_path: Path) -> None:
+        async with driven(tmp_path, size=MEDIUM) as d:
+            await d.press("o")
+            await d.shows("● set, the others by default")
+            values = {name: mark for mark, name in (_option(line) for line in d.lines) if name}
+            assert values["batch 256"] and values["amp false"]
+            assert values["seed 7"] is False
+            assert "batch 64" not in values
+
     async def test_hostile_names_are_text_in_questions_and_toasts(self, tmp_path: Path) -> None:
         async with driven(tmp_path, "hostile") as d:
             await d.press("x")
@@ -222,3 +231,9 @@ class TestSessions:
             d.app.tell("\x1b[2J[bold]")
             await d.shows("·[2J[bold]")
             assert all(line.isprintable() for line in d.lines)
+
+
+def _option(line: str) -> tuple[bool, str]:
+    """A line of the box of options: whether it is marked, and its words; no words for others."""
+    words = line.split("│")[1].split() if line.count("│") == 2 else []
+    return "●" in words, " ".join(word for word in words if word != "●")

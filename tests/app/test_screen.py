@@ -236,6 +236,16 @@ class TestDisplayKeys:
             await d.press(*"start comm")
             await d.shows("Start comm-heavy")
 
+    async def test_the_palette_has_each_command_once_and_explained(self, tmp_path: Path) -> None:
+        async with driven(tmp_path) as d:
+            commands = list(d.app.get_system_commands(d.app.screen))
+            names = [command.title for command in commands]
+            assert sorted(names) == sorted(set(names))
+            told = {command.title: command.help for command in commands}
+            assert all(told.values()) and len(set(told.values())) == len(told)
+            assert told["Faster"] == "look at the session more often"
+            assert told["Slower"] == "look at the session less often"
+
     async def test_another_theme_repaints_everything(self, tmp_path: Path) -> None:
         async with driven(tmp_path) as d:
             before = d.app.screen._compositor.render_strips()[1]
@@ -262,10 +272,15 @@ class TestReplay:
             await d.until(lambda: (p := d.app.view.replay) and not p.playing)
             await d.shows("paused")
 
+    async def test_the_footer_offers_what_a_recording_can(self, tmp_path: Path) -> None:
+        async with driven(tmp_path, replay=True) as d:
+            await d.shows("Left 10 s back", "Right 10 s on", ". end", "Space pause", "q quit")
+            assert "stop" not in d.lines[-1] and "restart" not in d.lines[-1]
+
     async def test_no_key_stops_or_starts_anything_without_asking(self, tmp_path: Path) -> None:
         async with driven(tmp_path, size=MEDIUM, replay=True) as d:
             await d.press("x")
-            await d.shows("nothing is running")
+            await d.shows("this is a recording: there is nothing to stop")
             await d.press("2")
             await d.shows("This is a recording")
             await d.press("escape")

@@ -43,11 +43,15 @@ def sheet_key(key: str, action: str, tooltip: str) -> Binding:
 
 
 _WORKLOAD = "start a workload; asks first when a run is live"
-_SESSIONS = "an older, a newer session"
 _TURN = "the next, the previous pane"
-_INTERVAL = "look at the session more, less often"
-_SIDEWAYS = "logs: another rank; replay: 10 s back, on"
+_SIDEWAYS = "logs: another rank; replay: 10 s back or on"
 _SCROLL = "logs: move through the text; End follows again"
+
+
+def _pane(name: str) -> str:
+    """What the key of a pane does when it is pressed once, twice and three times."""
+    return f"{name} in view, then alone, then back"
+
 
 PALETTE = _bind("ctrl+p", "command_palette", "palette", "find a command by name", PROGRAM)
 """Belongs to the app: Textual adds one of its own where it is missing."""
@@ -63,24 +67,22 @@ BINDINGS = [
     _bind("r", "restart", "restart", "stop the run and start it again", SESSION, shown=True),
     _bind("S", "save", "save", "save the session's summary", SESSION, shown=True),
     _bind("o", "options", "options", "the options in force", SESSION, shown=True),
-    _bind("[", "session(-1)", "older session", _SESSIONS, SESSION),
-    _bind("]", "session(1)", "newer session", _SESSIONS, SESSION),
-    _bind("l", "pane('logs')", "logs", "the logs: go there, alone, back", DISPLAY, shown=True),
-    _bind("h", "pane('host')", "host", "the host: go there, alone, back", DISPLAY, shown=True),
-    _bind(
-        "e", "pane('events')", "events", "the events: go there, alone, back", DISPLAY, shown=True
-    ),
-    _bind("z", "zoom", "zoom", "the pane in focus alone, and back", DISPLAY, shown=True),
+    _bind("[", "session(-1)", "older session", "show the session before this one", SESSION),
+    _bind("]", "session(1)", "newer session", "show the session after this one", SESSION),
+    _bind("l", "pane('logs')", "logs", _pane("logs"), DISPLAY, shown=True),
+    _bind("h", "pane('host')", "host", _pane("host"), DISPLAY, shown=True),
+    _bind("e", "pane('events')", "events", _pane("events"), DISPLAY, shown=True),
+    _bind("z", "zoom", "zoom", "the pane in focus alone, then all again", DISPLAY, shown=True),
     _bind("space", "pause", "pause", "hold the display; the run goes on", DISPLAY, shown=True),
     _bind("tab", "turn(1)", "next pane", _TURN, DISPLAY),
     _bind("shift+tab", "turn(-1)", "previous pane", _TURN, DISPLAY),
     _bind("/", "filter", "filter", "logs: only lines with a text in them", DISPLAY),
-    _bind("+", "interval(-1)", "faster", _INTERVAL, DISPLAY),
+    _bind("+", "interval(-1)", "faster", "look at the session more often", DISPLAY),
     _bind("=", "interval(-1)", "faster", "", DISPLAY),
-    _bind("-", "interval(1)", "slower", _INTERVAL, DISPLAY),
-    _bind("left", "sideways(-1)", "back", _SIDEWAYS, DISPLAY),
-    _bind("right", "sideways(1)", "on", _SIDEWAYS, DISPLAY),
-    _bind(".", "replay_end", "to the end", "replay: go to the end", DISPLAY),
+    _bind("-", "interval(1)", "slower", "look at the session less often", DISPLAY),
+    _bind("left", "sideways(-1)", "10 s back", _SIDEWAYS, DISPLAY),
+    _bind("right", "sideways(1)", "10 s on", _SIDEWAYS, DISPLAY),
+    _bind(".", "replay_end", "end", "replay: go to the end", DISPLAY),
     _bind("up", "scroll(1)", "up", _SCROLL, DISPLAY),
     _bind("down", "scroll(-1)", "down", _SCROLL, DISPLAY),
     _bind("pageup", "scroll(20)", "page up", _SCROLL, DISPLAY),
@@ -88,7 +90,7 @@ BINDINGS = [
     _bind("home", "scroll(100000)", "first line", _SCROLL, DISPLAY),
     _bind("end", "scroll(-100000)", "follow", _SCROLL, DISPLAY),
     _bind("escape", "back", "back", "all panes again", DISPLAY),
-    _bind("question_mark", "help", "help", "this page", PROGRAM, shown=True, key_display="?"),
+    _bind("question_mark", "help", "help", "all keys", PROGRAM, shown=True, key_display="?"),
     PALETTE,
     _bind("ctrl+l", "redraw", "redraw", "paint everything again", PROGRAM),
     _bind("q", "quit", "quit", "leave; asks what becomes of a live run", PROGRAM, shown=True),

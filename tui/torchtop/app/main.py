@@ -203,7 +203,8 @@ class TorchtopApp(App[int]):
             start = partial(self.main.request_start, entry.name, {})
             yield SystemCommand(f"Start {name}", summary, start)
         for binding in BINDINGS:
-            if binding.show or binding.action.startswith(("session", "interval", "filter")):
+            offered = binding.show or binding.action.startswith(("session", "interval", "filter"))
+            if offered and binding.tooltip:  # a second key for the same has none
                 run = partial(self.main.run_action, binding.action)
                 yield SystemCommand(binding.description.capitalize(), binding.tooltip, run)
         yield SystemCommand("Theme", "change the colours", self.action_change_theme)

@@ -82,6 +82,8 @@ def _marks(view: View, snapshot: Snapshot) -> list[Span]:
 _LIVE_FIRST = ("help", "quit", "stop", "restart", "logs", "zoom", "workload", "save", "pause")
 _OF_A_SESSION = frozenset({"stop", "restart", "save", "options", "logs", "events"})
 _ENDED_FIRST = ("help", "quit", "workload", "pick", "start", "logs", "zoom", "save")
+_REPLAY_FIRST = ("help", "quit", "pause", "10 s back", "10 s on", "end", "logs", "zoom")
+_OF_A_REPLAY = frozenset({"10 s back", "10 s on", "end"})
 _IDLE_FIRST = ("help", "quit", "workload", "pick", "zoom", "older session")
 
 
@@ -99,6 +101,10 @@ def footer(view: View, width: int, keys: Mapping[str, str]) -> Row:
     live = view.snapshot is not None and view.snapshot.live
     first = _LIVE_FIRST if live else _IDLE_FIRST if view.idle else _ENDED_FIRST
     useless = {"start"} if live else _OF_A_SESSION if view.idle else {"stop"}
+    if view.replay:
+        first, useless = _REPLAY_FIRST, {"start", "stop", "restart"}
+    else:
+        useless = useless | _OF_A_REPLAY
     keys = {name: key for name, key in keys.items() if name not in useless}
     room = width - row_width(spans) + 1
     chosen: set[str] = set()

@@ -39,6 +39,8 @@ def body(view: View, width: int, height: int) -> list[Row]:
     if snapshot is None or not snapshot.analysis:
         return [fit([("no batch yet", "dim")], width)][:height]
     loader = _loader(snapshot)
+    if not loader and not known(snapshot.analysis.get("steps")):
+        return [fit([("no batch yet", "dim")], width)][:height]
     rows = [_stall(snapshot, width)]
     if height > 3:
         rows.append(fit(_queue(view, snapshot, loader, width), width))

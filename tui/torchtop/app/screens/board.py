@@ -37,10 +37,11 @@ class FooterLine(Rows):
 
     def compute(self, width: int, height: int) -> list[Row]:
         """One row."""
-        keys = {"workload": "1-9"}
+        keys = {} if self.view.replay else {"workload": "1-9"}
         for key, active in self.screen.active_bindings.items():
             binding = active.binding
-            if binding.show and binding.group is not None and active.enabled:
+            shown = binding.show or binding.action.startswith(("sideways", "replay_end"))
+            if shown and binding.group is not None and active.enabled:
                 keys.setdefault(binding.description, binding.key_display or key_name(key))
         return [bars.footer(self.view, width, keys)]
 

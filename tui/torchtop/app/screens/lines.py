@@ -97,8 +97,14 @@ def _keys(keys: Sequence[str]) -> str:
     return " ".join(keys)
 
 
-def option_lines(snapshot: Snapshot) -> list[Row]:
-    """What the session was started with."""
+def option_lines(snapshot: Snapshot, defaults: Mapping[str, object]) -> list[Row]:
+    """What the session was started with.
+
+    Args:
+        snapshot: the session.
+        defaults: the options that its workload has today, with their defaults; those that were
+            set are marked.
+    """
     meta: Mapping[str, Any] = snapshot.meta
     rows: list[Row] = []
     names = ("workload", "source", "device", "nproc", "steps", "duration_s", "python", "cwd", "id")
@@ -106,11 +112,29 @@ def option_lines(snapshot: Snapshot) -> list[Row]:
     argv = meta.get("argv")
     if isinstance(argv, list):
         _pairs(rows, "", [("argv", " ".join(str(part) for part in argv))])
-    for title in ("options", "versions"):
-        value = meta.get(title)
-        if isinstance(value, Mapping) and value:
-            _pairs(rows, title, list(value.items()))
+    options, versions = meta.get("options"), meta.get("versions")
+    _options(rows, options if isinstance(options, Mapping) else {}, defaults)
+    if isinstance(versions, Mapping):
+        _pairs(rows, "versions", list(versions.items()))
     return rows or [(("no session is shown", "dim"),)]
+
+
+def _options(rows: list[Row], given: Mapping[str, object], defaults: Mapping[str, object]) -> None:
+    """All options: those that were set are marked, the others have their default."""
+    values = {**defaults, **given}
+    if not values:
+        return
+    if rows:
+        rows.append(())
+    rows.append((("options", "title"), ("  ● set, the others by default", "faint")))
+    for name, value in values.items():
+        mark = "●" if name in given else " "
+        shown = "none" if value is None else str(value)
+        shown = shown.lower() if isinstance(value, bool) else shown
+        style = "value" if name in given else ""
+        rows.append(
+            ((pad(clean(name, 60), 14), "dim"), (f" {mark} ", "accent"), (clean(shown, 400), style))
+        )
 
 
 def _pairs(rows: list[Row], title: str, pairs: Sequence[tuple[object, object]]) -> None:

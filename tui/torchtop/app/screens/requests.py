@@ -115,7 +115,8 @@ class Requests(Widget):
 
         session, label, operations = self.live, self.label, self.app.operations
         if session is None or self.shown is None:
-            self.app.tell("nothing is running")
+            recording = "this is a recording: there is nothing to stop"
+            self.app.tell(recording if self.app.replay and self.shown else "nothing is running")
             return
         self._ask(
             ask_stop(label, self.shown.status == "stopping"),
@@ -135,7 +136,10 @@ class Requests(Widget):
         from torchtop.app.screens.lines import Lines, option_lines
 
         if self.shown:
-            self.app.push_screen(Lines("options", option_lines(self.shown), "o"))
+            name = self.shown.meta.get("workload")
+            entries = (entry for entry in self.app.view.catalog if entry.name == name)
+            defaults = next((entry.options for entry in entries), {})
+            self.app.push_screen(Lines("options", option_lines(self.shown, defaults), "o"))
         else:
             self.app.tell("no session is shown")
 
