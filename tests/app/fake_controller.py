@@ -23,6 +23,7 @@ CATALOG = (
     ),
     WorkloadEntry(4, "comm-heavy", "large gradients, little compute"),
     WorkloadEntry(5, "straggler", "one rank is slow in its optimizer"),
+    WorkloadEntry(7, "ours", "a script of this directory", "file"),
     WorkloadEntry(None, "mine", "my own script", "file", problem="train.py is not there"),
 )
 _CASE_OF = {"resnet50-cifar10": "undecided", "compute-heavy": "healthy"}
@@ -40,12 +41,20 @@ class FakeController:
         self.calls: list[tuple[object, ...]] = []
         self.stop_takes: threading.Event | None = None
         self.refuses: str | None = None
+        self.unread: dict[str, str] = {}
         self._stops: dict[Path, threading.Event] = {}
         self._threads: dict[Path, threading.Thread] = {}
         self._idle: Path | None = None
 
     def workloads(self) -> Sequence[WorkloadEntry]:
         return CATALOG
+
+    def consent(self, name: str) -> str | None:
+        return self.unread.get(name)
+
+    def agree(self, name: str) -> None:
+        self.calls.append(("agree", name))
+        del self.unread[name]
 
     def start(self, name: str, options: dict[str, str]) -> Path:
         self.calls.append(("start", name, options))

@@ -44,6 +44,22 @@ class Controller(Protocol):
         """The catalog, in the order in which it is shown."""
         ...
 
+    def consent(self, name: str) -> str | None:
+        """The full command that the user has to agree to before a workload starts, or None.
+
+        Raises:
+            ControllerError: there is no such workload.
+        """
+        ...
+
+    def agree(self, name: str) -> None:
+        """The user has agreed to the command that `consent` last gave for a workload.
+
+        Raises:
+            ControllerError: it cannot be remembered.
+        """
+        ...
+
     def start(self, name: str, options: dict[str, str]) -> Path:
         """Start a workload and return the directory of its new session.
 

@@ -150,6 +150,10 @@ class TorchtopApp(App[int]):
         self.session = None if message.idle else message.directory
         self.follow(message.directory)
 
+    def on_consented(self, message: messages.Consented) -> None:
+        """A workload of the user's own may start, or is to be agreed to first."""
+        self.main.consented(message.name, dict(message.options), message.command)
+
     def on_told(self, message: messages.Told) -> None:
         """A line for the user."""
         self.tell(message.text, message.error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +56,21 @@ class Follow(Message):
     def can_replace(self, message: Message) -> bool:
         """Of several sessions that are asked for in haste only the last is opened."""
         return isinstance(message, Follow) and not self.idle
+
+
+@dataclass
+class Consented(Message):
+    """A workload may start, or may not until the user has agreed to its command.
+
+    Attributes:
+        name: the workload.
+        options: what it is to be started with.
+        command: what the user has to agree to; None when there is nothing left to ask.
+    """
+
+    name: str
+    options: Mapping[str, str]
+    command: str | None = None
 
 
 @dataclass

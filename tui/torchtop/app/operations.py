@@ -10,7 +10,7 @@ from pathlib import Path
 from textual.message import Message
 
 from torchtop.app.controller import Controller, ControllerError, StopMode
-from torchtop.app.messages import CatalogReady, Follow, Progress, Told
+from torchtop.app.messages import CatalogReady, Consented, Follow, Progress, Told
 from torchtop.session.paths import SessionError
 
 STOP_LIMIT_S = 90.0
@@ -74,6 +74,23 @@ class Operations:
         self._background(
             lambda: self._post(Told(f"saved {self._controller.save_summary(session)}"))
         )
+
+    def consent(self, name: str, options: Mapping[str, str]) -> None:
+        """Find out whether the user has to agree to a workload's command first."""
+
+        def work() -> None:
+            self._post(Consented(name, options, self._controller.consent(name)))
+
+        self._background(work)
+
+    def agree(self, name: str, options: Mapping[str, str]) -> None:
+        """Remember that the user has agreed, and go on."""
+
+        def work() -> None:
+            self._controller.agree(name)
+            self._post(Consented(name, options))
+
+        self._background(work)
 
     def start(self, name: str, options: Mapping[str, str]) -> None:
         """Start a workload and show its session."""

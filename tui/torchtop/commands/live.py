@@ -44,6 +44,7 @@ class LiveController:
         )
         self._cwd = cwd
         self._spec = spec
+        self._asked: dict[str, config.FileWorkload] = {}
         self.started: SessionPaths | None = None
         """The last session that was started from the viewer."""
         self._idle: tuple[Path, subprocess.Popen[bytes]] | None = None
@@ -56,20 +57,38 @@ class LiveController:
                 name=entry.name,
                 summary=entry.summary,
                 source=entry.source,
-                problem=self._problem(entry.name, entry.own),
+                problem=self._problem(entry.own),
                 options={option.name: option.default for option in entry.options},
             )
             for entry in load_catalog(self._cwd).entries
         ]
 
-    def _problem(self, name: str, own: config.FileWorkload | None) -> str | None:
+    def _problem(self, own: config.FileWorkload | None) -> str | None:
         if own is None:
             return None
         if own.command:
             return "command = [...] cannot be started yet; use script = or module ="
-        if config.needs_consent(own, session_paths.home()):
-            return f"agree to it once in a shell: torchtop run {name}"
         return None
+
+    def consent(self, name: str) -> str | None:
+        """See `Controller`."""
+        try:
+            own = load_catalog(self._cwd).find(name).own
+            if own is None or not config.needs_consent(own, session_paths.home()):
+                return None
+        except (UsageError, LaunchError, SessionError) as error:
+            raise ControllerError(str(error)) from None
+        self._asked[name] = own
+        return own.shown_command()
+
+    def agree(self, name: str) -> None:
+        """See `Controller`: it holds for the command that was shown, not for a later edit of it."""
+        try:
+            config.give_consent(self._asked.pop(name), session_paths.home())
+        except KeyError:
+            raise ControllerError(f"{name}: start it again and read its command first") from None
+        except (config.ConfigError, SessionError) as error:
+            raise ControllerError(str(error)) from None
 
     def start(self, name: str, options: dict[str, str]) -> Path:
         """See `Controller`."""
@@ -77,8 +96,10 @@ class LiveController:
             if self._spec is not None and self._is_again(self._spec, name, options):
                 return self._begin(self._spec)
             entry = load_catalog(self._cwd).find(name)
-            if problem := self._problem(name, entry.own):
+            if problem := self._problem(entry.own):
                 raise ControllerError(f"{name}: {problem}")
+            if self.consent(name) is not None:  # its file was edited after the user had agreed
+                raise ControllerError(f"{name}: its command is another now; start it again")
             spec = workload_spec(entry, options, self._defaults, self._cwd)
             return self._begin(spec)
         except (UsageError, LaunchError, SessionError) as error:

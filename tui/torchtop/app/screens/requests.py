@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,11 +81,27 @@ class Requests(Widget):
         self.request_start(str(meta.get("workload")), told)
 
     def request_start(self, name: str, options: dict[str, str]) -> None:
-        """Start a workload; with a live run ask first, then stop it before."""
-        problem = next((e.problem for e in self.app.view.catalog if e.name == name), None)
-        if problem:
-            self.app.tell(f"{name}: {problem}", error=True)
+        """Start a workload; one from a file has its command agreed to before."""
+        entry = next((e for e in self.app.view.catalog if e.name == name), None)
+        if entry and entry.problem:
+            self.app.tell(f"{name}: {entry.problem}", error=True)
+        elif entry and entry.source == "file":
+            self.app.operations.consent(name, options)
+        else:
+            self._start(name, options)
+
+    def consented(self, name: str, options: dict[str, str], command: str | None) -> None:
+        """Go on with a start, or show the command that the user has to agree to."""
+        from torchtop.app.screens.consent import Consent
+
+        if command is None:
+            self._start(name, options)
             return
+        agree = partial(self.app.operations.agree, name, options)
+        self._ask(Consent(name, command), agree=agree)
+
+    def _start(self, name: str, options: dict[str, str]) -> None:
+        """Start; with a live run ask first, then stop it before."""
         from torchtop.app.screens.ask import ask_replay, ask_switch
 
         session, label, operations = self.live, self.label, self.app.operations

@@ -1,0 +1,54 @@
+"""The viewer's controller: what a workload of a directory's file runs is agreed to once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torchtop.app.controller import ControllerError
+from torchtop.cli import parse
+from torchtop.commands.live import LiveController
+
+FILE = '[workloads.ours]\nscript = "train.py"\nargs = ["--epochs", "{}"]\n'
+
+
+@pytest.fixture
+def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LiveController:
+    monkeypatch.setenv("TORCHTOP_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    write(tmp_path, 3)
+    return LiveController(parse(["run", "x"]), tmp_path)
+
+
+def write(folder: Path, epochs: int) -> None:
+    file = folder / "torchtop.toml"
+    file.write_text(FILE.format(epochs))
+    file.chmod(0o600)
+
+
+def test_a_command_is_asked_about_until_it_is_agreed_to(controller: LiveController) -> None:
+    entry = next(e for e in controller.workloads() if e.name == "ours")
+    assert entry.problem is None
+    asked = controller.consent("ours")
+    assert asked is not None and "train.py --epochs 3" in asked
+    controller.agree("ours")
+    assert controller.consent("ours") is None
+    assert controller.consent("compute-heavy") is None
+
+
+def test_agreeing_holds_for_what_was_shown_alone(
+    controller: LiveController, tmp_path: Path
+) -> None:
+    controller.consent("ours")
+    write(tmp_path, 9)
+    controller.agree("ours")
+    asked = controller.consent("ours")
+    assert asked is not None and "--epochs 9" in asked
+    with pytest.raises(ControllerError, match="start it again"):
+        controller.start("ours", {})
+
+
+def test_nothing_is_agreed_to_unread(controller: LiveController) -> None:
+    with pytest.raises(ControllerError, match="read its command"):
+        controller.agree("ours")
