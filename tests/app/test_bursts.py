@@ -90,3 +90,12 @@ async def test_the_filter_says_what_its_keys_do(tmp_path: Path) -> None:
     async with driven(tmp_path) as d:
         await d.press("slash")
         await d.shows("Enter keeps", "Esc cancels")
+
+
+async def test_a_pane_key_twice_in_one_read_goes_there_and_zooms(tmp_path: Path) -> None:
+    async with driven(tmp_path, size=MEDIUM) as d:
+        d.burst("l", "l")
+        await d.until(lambda: d.app.main.board.zoomed == "logs")
+        d.burst("tab", "tab", "z")
+        await d.until(lambda: d.app.main.board.zoomed is None)
+        assert d.app.focused is not None and d.app.focused.id == "events"

@@ -138,7 +138,7 @@ class Board(Widget):
         at = names.index(self.zoomed) if self.zoomed in names else 0
         name = names[(at + step) % len(names)]
         self.zoom(name)
-        self.query_one(f"#{name}", Pane).focus()
+        self.screen.set_focus(self.query_one(f"#{name}", Pane))
 
     def replan(self) -> None:
         """Show the panes of the plan and hide the rest (they must not take the focus)."""

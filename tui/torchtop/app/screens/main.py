@@ -59,11 +59,11 @@ class MainScreen(Requests, Screen[None]):
             board.zoom(None)
             return
         pane = board.query_one(f"#{name}", Pane)
-        if board.zoomed is None and pane.display and not pane.has_focus:
-            pane.focus()
+        if board.zoomed is None and pane.display and self.focused is not pane:
+            self.set_focus(pane)
             return
         board.zoom(name)
-        pane.focus()
+        self.set_focus(pane)
 
     def action_zoom(self) -> None:
         """The pane in focus alone, and back."""
