@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import importlib.metadata
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+import venv
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +67,33 @@ class Stage:
         return [record for record in records if record["kind"] == kind]
 
 
+@lru_cache
+def bare_python() -> str:
+    """An interpreter that has torch and no torchtop: this one, where torchtop is not installed.
+
+    Otherwise one that has our packages by a path alone, so that what an editable install adds to
+    the path of this one does not count.
+    """
+    try:
+        importlib.metadata.distribution("torchtop")
+    except importlib.metadata.PackageNotFoundError:
+        return sys.executable
+    folder = tempfile.mkdtemp(prefix="torchtop-bare-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    made = venv.EnvBuilder(symlinks=True)
+    made.create(folder)
+    ours = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    for packages in Path(folder).glob("lib/python*/site-packages"):
+        (packages / "ours.pth").write_text("\n".join(ours) + "\n")
+    return str(Path(folder) / "bin" / "python")
+
+
 def run(
     words: list[str], cwd: Path, flags: tuple[str, ...] = ("-u",), stdin: str = "", **env: str
 ) -> Ended:
     """Run Python with these words, and wait for its end."""
     ended = subprocess.run(
-        [sys.executable, *flags, *words],
+        [bare_python(), *flags, *words],
         cwd=cwd,
         env=clean_environment(**env),
         input=stdin,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sys
@@ -22,7 +23,7 @@ from torchtop.app.follow import FollowThread
 from torchtop.app.keys import BINDINGS, PALETTE
 from torchtop.app.operations import Operations
 from torchtop.app.screens.main import MainScreen
-from torchtop.app.terminal import Terminal, ascii_only, detach_on_signals
+from torchtop.app.terminal import Terminal, ascii_only, detach_on_signals, silence_if_gone
 from torchtop.app.text import clean
 from torchtop.app.theme import DARK, THEMES, Palette, ansi_palette, theme_palette
 from torchtop.app.thrift import Front, ThriftyCompositor
@@ -292,6 +293,8 @@ def run_viewer(
     if error is not None:
         from torchtop.app.crash import report
 
-        print(report(error), file=sys.stderr)
-        return 1
+        with contextlib.suppress(OSError):
+            print(report(error), file=sys.stderr)
+        status = 1
+    silence_if_gone()
     return status

@@ -110,3 +110,20 @@ def ascii_only() -> bool:
     """Whether the terminal can show ASCII alone: its encoding is not UTF-8, or its font is poor."""
     encoding = (getattr(sys.__stderr__, "encoding", None) or "").lower().replace("-", "")
     return encoding != "utf8" or os.environ.get("TERM", "") in _ASCII_TERMINALS
+
+
+def silence_if_gone() -> None:
+    """Where the terminal has gone, send what is still to be written nowhere.
+
+    Python would else fail to write it at the end of the process, and exit with status 120.
+    """
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            for fd in (1, 2):
+                os.dup2(nowhere, fd)
+            os.close(nowhere)
+            return

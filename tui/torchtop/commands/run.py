@@ -67,6 +67,7 @@ def _view(
     spec: LaunchSpec | None = None,
 ) -> int:
     from torchtop.app.main import run_viewer
+    from torchtop.app.terminal import silence_if_gone
     from torchtop.commands.live import LiveController
 
     if paths is not None and spec is None and not replaying:
@@ -82,7 +83,14 @@ def _view(
         )
     finally:
         controller.close()
-    return status or (0 if replaying else _leave(controller.started or paths))
+    if status or replaying:
+        return status
+    try:
+        return _leave(controller.started or paths)
+    except OSError:
+        return 0  # the terminal has gone: nobody is left to tell
+    finally:
+        silence_if_gone()
 
 
 def _leave(paths: SessionPaths | None) -> int:
