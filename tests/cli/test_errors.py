@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import venv
 from pathlib import Path
 
 import pytest
 
-from cli.command import torchtop
+from cli.command import environment, torchtop
+from torchtop.cli import main
 
 
 @pytest.mark.parametrize(
@@ -85,3 +87,43 @@ def test_the_users_files_do_not_take_the_place_of_standard_modules(tmp_path: Pat
 
     assert done.returncode == 0, done.stderr
     assert sys.version_info < (3, 11) or "no sessions" in done.stdout
+
+
+@pytest.mark.parametrize("words", [["run", "x.py"], ["workloads"]])
+def test_a_current_directory_that_is_gone_is_told(words: list[str], tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    code = (
+        "import os, sys; os.rmdir(os.getcwd()); sys.path.pop(0); "
+        f"from torchtop.cli import main; sys.exit(main({words!r}))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=gone,
+        env=environment(tmp_path / "home"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert "current directory is gone" in done.stderr
+
+
+def test_a_mistake_of_torchtops_own_is_one_line_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("by\nitself")
+
+    monkeypatch.setenv("TORCHTOP_HOME", str(tmp_path))
+    monkeypatch.setattr("torchtop.commands.sessions.list_sessions", broken)
+
+    assert main(["ls"]) == 1
+
+    told = capsys.readouterr().err
+    assert len(told.splitlines()) == 1
+    assert "ZeroDivisionError" in told
+    (story,) = tmp_path.glob("*.txt")
+    assert "Traceback" in story.read_text()

@@ -51,6 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         return command(args)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of a pipe (head, say) has seen enough
+        return 0
     except UsageError as error:
         return _fail(str(error), error.status)
     except LaunchError as error:
@@ -59,9 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(str(error), _USAGE)
     except KeyboardInterrupt:
         return _STOPPED
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of a pipe (head, say) has seen enough
-        return 0
+    except Exception as error:
+        from torchtop.app.crash import report
+
+        return _fail(report(error, "torchtop"), 1)
 
 
 def _fail(message: str, status: int) -> int:

@@ -14,8 +14,8 @@ FILE_NAME = "viewer-error.txt"
 """In the state directory; the last one alone is kept."""
 
 
-def report(error: BaseException) -> str:
-    """Write down what happened and say it in one line.
+def report(error: BaseException, what_ended: str = "the viewer") -> str:
+    """Write down what happened and say it in one line: `what_ended` did so by its own mistake.
 
     Where the state directory cannot be written the story is left out, not shown.
     """
@@ -24,7 +24,7 @@ def report(error: BaseException) -> str:
     written = _write(story)
     details = f"details in {written}" if written else "its details could not be written down"
     return (
-        f"torchtop: the viewer ended by a mistake of its own ({what}); {details}; "
+        f"{what_ended} ended by a mistake of its own ({what}); {details}; "
         f"training goes on: torchtop attach shows it again"
     )
 

@@ -294,7 +294,7 @@ def run_viewer(
         from torchtop.app.crash import report
 
         with contextlib.suppress(OSError):
-            print(report(error), file=sys.stderr)
+            print(f"torchtop: {report(error)}", file=sys.stderr)
         status = 1
     silence_if_gone()
     return status

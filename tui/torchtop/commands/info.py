@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 
+from torchtop.commands.errors import here
 from torchtop.commands.text import safe
 
 
@@ -14,7 +14,7 @@ def workloads(args: argparse.Namespace) -> int:
     """List the catalog, or one workload's options."""
     from torchtop.launch.catalog import load_catalog
 
-    catalog = load_catalog(Path.cwd())
+    catalog = load_catalog(here())
     if args.json:
         print(json.dumps(catalog.as_json(), indent=1))
         return 0

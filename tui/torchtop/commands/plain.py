@@ -142,7 +142,9 @@ def farewell(paths: SessionPaths, snapshot: Snapshot) -> int:
         print(f"summary: {paths.summary_text}")
     sys.stdout.flush()
     if snapshot.status == "lost":
-        _tell("the supervisor is gone without a word; see supervisor.log in the session's folder")
+        known = paths.root.is_dir()
+        log = f"see {paths.root / 'supervisor.log'}" if known else f"{paths.root} has been deleted"
+        _tell(f"the supervisor is gone without a word; {log}")
     return {"done": 0, "stopped": STOPPED}.get(snapshot.status, 1)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from torchtop.commands.errors import UsageError
+from torchtop.commands.errors import UsageError, here
 from torchtop.commands.placement import Wish, place
 from torchtop.commands.text import safe
 from torchtop.diagnose.thresholds import Thresholds
@@ -125,7 +125,7 @@ def _placed(spec: LaunchSpec, wish: Wish, python: str | None, tell: Tell) -> Lau
         tell(placement.note)
     return replace(
         spec,
-        thresholds=thresholds(config.load_config(Path.cwd())),
+        thresholds=thresholds(config.load_config(here())),
         python=interpreter.path,
         device=placement.device,
         nproc=placement.nproc,

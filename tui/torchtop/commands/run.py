@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from pathlib import Path
 
 from torchtop.commands import plain
-from torchtop.commands.errors import UsageError
+from torchtop.commands.errors import UsageError, here
 from torchtop.commands.request import build_spec
 from torchtop.launch.spec import LaunchError, LaunchSpec
 from torchtop.launch.start import start_session
@@ -18,7 +17,7 @@ from torchtop.session.paths import SessionPaths, find_session, list_sessions, li
 
 def run(args: argparse.Namespace) -> int:
     """Start a workload and watch it; the exit status is the training's without a screen."""
-    spec = build_spec(args, Path.cwd())
+    spec = build_spec(args, here())
     paths = start_session(spec)
     if args.detach:
         print(paths.id)
@@ -73,7 +72,7 @@ def _view(
     if paths is not None and spec is None and not replaying:
         with contextlib.suppress(LaunchError):  # made elsewhere: it can be watched all the same
             spec = LaunchSpec.load(paths.stage / LAUNCH_FILE)
-    controller = LiveController(args, Path.cwd(), spec)
+    controller = LiveController(args, here(), spec)
     try:
         status = run_viewer(
             controller,
