@@ -420,7 +420,7 @@ def boom(*args: Any, **kwargs: Any) -> Any:
         "loaders.Loaders.look_at_batch",
         "runtime.Writer",
         "runtime.Probe._mark_compute_end",
-        "runtime.Probe._synchronised",
+        "parts.Parts.synchronised",
         "writer.Writer.put",
     ],
 )

@@ -6,24 +6,20 @@ and the training goes on.
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
 import threading
 import time
-import weakref
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, TypeVar, Union
+from typing import Any, Callable, Dict, List, Optional
 
 from . import facts
 from .clock import CudaClock, HostClock
+from .guard import Guarded, fail_open
 from .loaders import Loaders
 from .meter import StepMeter
+from .parts import Parts
 from .scalars import Scalars
 from .writer import Writer
-
-_BUCKETS_AT_STEP = 5
-"""DDP rebuilds its buckets after the first backward passes."""
 
 _SHORTEST_COLLECTION_NS = 1_000_000
 """Shorter collections of garbage are part of every program."""
@@ -32,29 +28,8 @@ _FORKED = "forked"
 
 _now = time.monotonic_ns
 
-Hook = TypeVar("Hook", bound=Callable[..., Any])
 
-
-def fail_open(hook: Hook) -> Hook:
-    """A hook that does nothing once the probe is out, and takes it out instead of raising."""
-
-    @functools.wraps(hook)
-    def guarded(self: "Probe", *args: Any) -> Any:
-        if self.disabled is not None:
-            return None
-        start = _now()
-        try:
-            return hook(self, *args)
-        except Exception as error:
-            self.disable(error)
-            return None
-        finally:
-            self._cost_ns += _now() - start
-
-    return guarded  # type: ignore[return-value]
-
-
-class Probe:
+class Probe(Guarded):
     """One rank's probe; inert until the first backward.
 
     Args:
@@ -66,10 +41,9 @@ class Probe:
     def __init__(
         self, torch: Any, directory: Path, report: Optional[Callable[[str], None]] = None
     ) -> None:
+        super().__init__(report)
         self.torch = torch
-        self.disabled: Optional[str] = None
         self._directory = directory
-        self._report = report
         self._writer: Optional[Writer] = None
         self._scalars: Optional[Scalars] = None
         self._meter = StepMeter(self._row, self._pause)
@@ -77,12 +51,8 @@ class Probe:
         self._device_index: Optional[int] = None
         self._waiting_facts: List[Dict[str, Any]] = []
         self._loaders = Loaders(torch, self._fact)
-        self._models: List[Any] = []
-        self._optimizers: Dict[int, bool] = {}
-        self._buckets_told = False
+        self._parts = Parts(self._fact)
         self._collects_since: Optional[int] = None
-        self._cost_ns = 0
-        self._cost_from = (0, 0, 0)
 
     # -- the loader ------------------------------------------------------------------------------
 
@@ -187,41 +157,16 @@ class Probe:
         if nested:
             self._meter.mark("nB1")
         else:
-            self._meter.mark("B1", self._synchronised())
+            self._meter.mark("B1", self._parts.synchronised(self._meter.step))
         for handle in begun:
             handle.remove()
-
-    def _synchronised(self) -> Optional[bool]:
-        """Whether the backward that ends has synchronised gradients: DDP outside ``no_sync``.
-
-        Returns:
-            None where there is no DDP.
-        """
-        if not self._buckets_told and self._meter.step >= _BUCKETS_AT_STEP:
-            self._buckets_told = True
-            for model in self._live_models():
-                self._fact("ddp", **{**facts.ddp(model), "buckets": facts.bucket_sizes(model)})
-        synchronised = None
-        for reference in self._models:
-            model = reference()
-            if model is not None:
-                # By its dictionary: a module looks three places up for an attribute.
-                synchronised = model.__dict__.get("require_forward_param_sync", True)
-                if synchronised:
-                    break
-        return synchronised
-
-    def _live_models(self) -> List[Any]:
-        return [model for model in (ref() for ref in self._models) if model is not None]
 
     @fail_open
     def optimizer_begins(self, optimizer: Any) -> None:
         """Before an optimizer's step."""
         if not self._in_training_thread():
             return
-        if id(optimizer) not in self._optimizers:
-            self._optimizers[id(optimizer)] = True
-            self._fact("optimizer", **facts.optimizer(optimizer))
+        self._parts.optimizer_steps(optimizer)
         self._meter.touch()
         self._meter.mark("O0")
 
@@ -240,8 +185,7 @@ class Probe:
     @fail_open
     def model_made(self, model: Any) -> None:
         """After a DistributedDataParallel module was made."""
-        self._models.append(weakref.ref(model))
-        self._fact("ddp", **facts.ddp(model))
+        self._parts.model_made(model)
 
     def capturing(self, on: bool) -> None:
         """A CUDA graph capture begins or ends: meanwhile no event is recorded or queried."""
@@ -308,7 +252,7 @@ class Probe:
 
         A loss that was brought to the CPU belongs to a model that was not.
         """
-        parameters = (next(model.module.parameters(), None) for model in self._live_models())
+        parameters = (next(model.module.parameters(), None) for model in self._parts.models())
         for tensor in (root, *parameters):
             if getattr(tensor, "is_cuda", False):
                 return int(tensor.device.index)
@@ -334,7 +278,7 @@ class Probe:
     def spent_ns(self) -> int:
         """Host time spent in the probe so far, on the training thread."""
         clock = self._meter.clock
-        return self._cost_ns - (0 if clock is None else clock.waited_ns)
+        return super().spent_ns() - (0 if clock is None else clock.waited_ns)
 
     def beat(self) -> Dict[str, Any]:
         """The fields of a ``beat``; a probe that is out has seen no marker lately."""
@@ -360,26 +304,7 @@ class Probe:
 
     def cost(self) -> Dict[str, Any]:
         """Host time spent in the probe since the last call, on the training thread."""
-        cost, at, step = self.spent_ns(), _now(), self._meter.step
-        last_cost, last_at, last_step = self._cost_from
-        self._cost_from = (cost, at, step)
-        return {
-            "cost_us": max(0, cost - last_cost) // 1000,
-            "steps": step - last_step,
-            "cost_share": max(0, cost - last_cost) / (at - last_at) if last_at else None,
-            "disabled": self.disabled,
-            "detail": 1 / self._meter.stride,
-        }
-
-    def disable(self, why: Union[str, BaseException]) -> None:
-        """Take the probe out; training goes on. The first reason stays."""
-        if self.disabled is not None:
-            return
-        text = why if isinstance(why, str) else "{}: {}".format(type(why).__name__, why)
-        self.disabled = text[:500]
-        if self._report is not None:
-            with contextlib.suppress(Exception):
-                self._report(self.disabled)
+        return {**self._cost(self._meter.step), "detail": 1 / self._meter.stride}
 
     def after_fork(self) -> None:
         """In a forked child (a loader's worker, say): this is no rank."""
