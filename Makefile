@@ -22,7 +22,7 @@ TORCH_ORIGIN = import sys, torch; print("own" if torch.__file__.startswith(sys.p
 # The folder on sys.path that holds it.
 TORCH_FOLDER = import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))
 
-.PHONY: help setup run test lint bench score screenshots clean
+.PHONY: help setup run test faults lint bench score screenshots clean
 
 help: ## list the targets
 	@echo "make TARGET [PYTHON=python3.12] [ARGS=...]"
@@ -35,6 +35,9 @@ run: $(READY) ## start torchtop; ARGS="run resnet50-cifar10" starts a workload a
 
 test: $(READY) ## run the tests; ARGS="-k doctor" picks some
 	@$(PY) -m pytest $(ARGS)
+
+faults: $(READY) ## break things in every known way; prints what is right and whether it came so
+	@$(PY) -m pytest -m fault $(ARGS)
 
 lint: $(READY) ## ruff, mypy --strict, and the import contracts
 	@$(PY) -m ruff check .

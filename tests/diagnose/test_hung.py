@@ -58,8 +58,9 @@ def after(
 BACKWARD = dict.fromkeys(range(3), "BC")
 
 
-def test_ranks_that_stand_still_hang_after_ten_seconds(stream: Stream) -> None:
-    assert after(stream, 9, BACKWARD).verdict["kind"] == "COMPUTE-BOUND"
+def test_ranks_that_stand_still_hang_within_ten_seconds(stream: Stream) -> None:
+    assert after(stream, 7, BACKWARD).verdict["kind"] == "COMPUTE-BOUND"
+    assert after(stream, 9, BACKWARD).verdict["kind"] == "HUNG"
 
     verdict = after(stream, 15, BACKWARD).verdict
 

@@ -168,7 +168,7 @@ class Thresholds:
     """Own choice: a GPU that is busy this much does not starve (launch-bound ones: 47..66 %)."""
     host_wait_part: float = 0.5
     """A data stall cannot exceed the host's wait in next(); half leaves room for rounding."""
-    hung_s: float = 10.0
+    hung_s: float = 8.0
     """Own choice: ranks that pass no marker for this long hang..."""
     hung_steps: float = 20.0
     """...if it is also this many mean steps, for runs whose steps take seconds..."""

@@ -64,6 +64,16 @@ def is_running(pid: int, start_ticks: int | None) -> bool:
     return start_ticks is None or process.start_ticks == start_ticks
 
 
+def catches(pid: int, signum: int) -> bool:
+    """Whether a process has a handler for a signal, so that the signal cannot end it."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+        caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+        return bool(int(caught.split()[1], 16) >> (signum - 1) & 1)
+    except (OSError, StopIteration, ValueError, IndexError):
+        return False
+
+
 def descendants(root: int, without: Collection[int] = ()) -> list[Process]:
     """All processes below `root`, parents first, zombies included.
 

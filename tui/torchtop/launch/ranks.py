@@ -12,6 +12,8 @@ from torchtop.session.paths import SessionPaths
 from torchtop.session.records import Record
 from torchtop.session.tail import Tail
 
+_PROCESS_FILE = ".process.jsonl"
+
 _RECENT_BYTES = 64 << 10
 """Enough of a probe's file to hold its last ``beat``."""
 
@@ -21,6 +23,7 @@ class WatchedRank:
     """One rank's process and what it has told so far.
 
     Attributes:
+        source: the stem of its files' names, ``<rank>-<attempt>-<pid>``.
         header: the header of its ``.process.jsonl``.
         exception: its ``exception`` record, or None.
         exit: its ``exit`` record, or None.
@@ -29,6 +32,7 @@ class WatchedRank:
         told: whether its ``rank_exit`` has been written.
     """
 
+    source: str
     header: Record
     exception: Record | None = None
     exit: Record | None = None
@@ -82,7 +86,7 @@ class RankWatch:
             The ranks that were not known before.
         """
         started: list[WatchedRank] = []
-        for path in sorted(self._paths.ranks.glob("*.process.jsonl")):
+        for path in sorted(self._paths.ranks.glob("*" + _PROCESS_FILE)):
             tail = self._tails.setdefault(path.name, Tail(path))
             taken = (self._take(path.name, record) for record in tail.poll())
             started.extend(rank for rank in taken if rank is not None)
@@ -95,7 +99,8 @@ class RankWatch:
         kind = record["kind"]
         known = self.by_source.get(source)
         if kind == "header" and known is None and _is_rank_header(record, self._host):
-            rank = WatchedRank(record, pidfd=processes.open_pidfd(record["pid"]))
+            stem = source[: -len(_PROCESS_FILE)]
+            rank = WatchedRank(stem, record, pidfd=processes.open_pidfd(record["pid"]))
             self.by_source[source] = rank
             return rank
         if known is not None and kind == "exception":
@@ -124,7 +129,7 @@ class RankWatch:
     def last_step(self) -> int | None:
         """The furthest step that any rank has written down, or None."""
         for path in self._paths.ranks.glob("*.jsonl"):
-            if path.name.endswith(".process.jsonl"):
+            if path.name.endswith(_PROCESS_FILE):
                 continue
             tail = self._probe_tails.setdefault(path.name, Tail(path, _RECENT_BYTES))
             for record in tail.poll():

@@ -22,6 +22,7 @@ from torchtop.launch.journal import Journal
 from torchtop.launch.ladder import MODES, Rung
 from torchtop.launch.ranks import RankWatch, WatchedRank
 from torchtop.launch.spec import LaunchError, LaunchSpec
+from torchtop.launch.stacks import Stacks
 from torchtop.launch.tree import Tree
 from torchtop.launch.wakeup import STOP_SIGNALS, Wakeup
 from torchtop.session.paths import NodePaths, SessionPaths, iter_requests
@@ -64,6 +65,7 @@ class Supervisor:
         self._next_steps_s = 0.0
         self._launch_error: str | None = None
         self._tree = Tree(events, spec)
+        self._stacks = Stacks(paths, events)
 
     def run(self, command: list[str]) -> None:
         """Start everything, wait for the end of the run, and leave nothing behind."""
@@ -156,9 +158,11 @@ class Supervisor:
             if file in self._taken:
                 continue
             self._taken.add(file)
-            rung = MODES.get(str(request.get("mode")))
-            if rung is not None:
-                self._ask(rung, "user", str(request.get("requested_by") or "unknown"))
+            mode, who = request.get("mode"), str(request.get("requested_by") or "unknown")
+            if mode == "stacks":
+                self._stacks.ask(self._ranks.ranks, who)
+            elif (rung := MODES.get(str(mode))) is not None:
+                self._ask(rung, "user", who)
             try:
                 file.unlink()
             except OSError:

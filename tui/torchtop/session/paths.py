@@ -158,7 +158,7 @@ class NodePaths:
 
     @property
     def requests(self) -> Path:
-        """Where viewers leave stop requests, one file a requester."""
+        """Where viewers leave requests (to stop, for stacks), one file a requester."""
         return self.root / "requests"
 
 
@@ -321,13 +321,28 @@ def request_stop(paths: SessionPaths, mode: str, requested_by: str) -> None:
     Raises:
         SessionError: the session directory cannot be written.
     """
+    _request(paths, mode, requested_by, "to stop")
+
+
+def request_stacks(paths: SessionPaths, requested_by: str) -> None:
+    """Ask every node's supervisor for the Python stacks of its ranks.
+
+    A ``stacks`` record of the supervisor's tells where in which file each rank writes them.
+
+    Raises:
+        SessionError: the session directory cannot be written.
+    """
+    _request(paths, "stacks", requested_by, "for stacks")
+
+
+def _request(paths: SessionPaths, mode: str, requested_by: str, what: str) -> None:
     name = f"{mode}-{os.getpid()}.json"
     for node in paths.nodes():
         try:
             node.requests.mkdir(mode=0o700, exist_ok=True)
             write_json(node.requests / name, {"mode": mode, "requested_by": requested_by})
         except OSError as error:
-            raise SessionError(f"cannot ask {paths.id} to stop: {error.strerror}") from None
+            raise SessionError(f"cannot ask {paths.id} {what}: {error.strerror}") from None
 
 
 def iter_requests(node: NodePaths) -> Iterator[tuple[Path, dict[str, Any]]]:

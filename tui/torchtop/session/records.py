@@ -65,6 +65,10 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
     header: session, command (argv of torchrun), cwd, device, nproc
     ``process``    role (sampler|analyst|agent|rank), process_pid, pid_start_ticks, rank or null
     ``stop``       requested_by, mode (soft|stop|kill), why (user|duration|steps)
+    ``stacks``     requested_by, ranks [{rank, file (in the session directory), offset}]: each of
+                   these ranks was asked for its Python stacks, and writes them (text, by
+                   faulthandler) into its file from that offset in bytes on; silent [ranks that
+                   live and cannot be asked]
     ``escalated``  stage (soft|term|kill), waited_s
     ``leftover``   process_pid, state, name: what could not be ended
     ``gpu_held``   process_pids, waited_s: ended processes that a GPU's process list still shows
