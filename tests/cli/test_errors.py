@@ -118,7 +118,7 @@ def test_a_mistake_of_torchtops_own_is_one_line_too(
         raise ZeroDivisionError("by\nitself")
 
     monkeypatch.setenv("TORCHTOP_HOME", str(tmp_path))
-    monkeypatch.setattr("torchtop.commands.sessions.list_sessions", broken)
+    monkeypatch.setattr("torchtop.commands.listing.list_sessions", broken)
 
     assert main(["ls"]) == 1
 

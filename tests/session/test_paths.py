@@ -256,9 +256,32 @@ def test_a_session_with_a_summary_has_ended(tmp_path: Path) -> None:
     paths = session(tmp_path / "s", wall_s=time.time() - 3600)
     assert liveness(paths) == "lost"
 
-    write_json(paths.summary, {})
+    write_json(paths.summary, {"status": "failed"})
 
     assert liveness(paths) == "ended"
+
+
+@pytest.mark.parametrize("status", ["running", "lost"])
+def test_a_summary_that_was_saved_before_an_end_is_no_end(tmp_path: Path, status: str) -> None:
+    paths = session(tmp_path / "s", wall_s=time.time() - 3600)
+    write_json(paths.summary, {"status": status})
+    assert liveness(paths) == "lost"
+
+
+def test_a_session_that_has_lost_its_description_is_a_session(own_home: Path) -> None:
+    paths = session(own_home / "sessions" / "20261130-x")
+    paths.meta.unlink()
+    assert list_sessions() == []  # one that is being made looks like this
+    write(paths.node("host-a").events, "supervisor")
+
+    assert list_sessions() == [find_session("20261130-x")] == [paths]
+    assert find_session(str(paths.root)) == paths
+    assert "missing or damaged" in describe(paths)["problem"]
+
+
+def test_a_stop_of_a_session_that_was_deleted_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match="has been deleted"):
+        request_stop(SessionPaths(tmp_path / "gone"), "stop", "a test")
 
 
 def test_a_session_whose_supervisor_was_killed_is_lost(tmp_path: Path) -> None:

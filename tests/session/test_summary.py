@@ -363,6 +363,21 @@ def test_clocks_of_different_nodes_are_not_subtracted(paths: SessionPaths) -> No
     assert (summary["wall_s"], summary["nodes"]) == (12.0, 2)
 
 
+def test_a_lost_run_lasted_until_it_was_last_seen(tmp_path: Path) -> None:
+    # given a supervisor that was killed at some time after its first second
+    paths = session(tmp_path / "s", wall_s=0)
+    node = paths.node("host-a")
+    write(node.events, "supervisor", {"kind": "process", "mono_ns": 2**62 + S})
+    text = node.events.read_text().splitlines()
+    header = {**json.loads(text[0]), "mono_ns": 2**62}
+    node.events.write_text(json.dumps(header) + "\n" + text[1] + "\n")
+    # when the sampler went on for a minute
+    write(node.devices, "sampler", {"kind": "tick", "mono_ns": 2**62 + 60 * S})
+
+    assert build_summary(paths)["status"] == "lost"
+    assert build_summary(paths)["wall_s"] == 60.0
+
+
 def leaves(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return [leaf for item in value.values() for leaf in leaves(item)]

@@ -117,7 +117,7 @@ def _take_late_options(args: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from torchtop.commands import info, run, sessions
+    from torchtop.commands import info, listing, run, sessions, stopping
 
     parser = _Parser(
         prog="torchtop",
@@ -139,14 +139,15 @@ def _parser() -> argparse.ArgumentParser:
 
     _watching(verb)
     _json(_session(verb("show", sessions.show, "print a session's summary")))
-    stopping = _session(verb("stop", sessions.stop, "stop a running session"))
-    how = stopping.add_mutually_exclusive_group()
+    ending = _session(verb("stop", stopping.stop, "stop a session, or what a lost one has left"))
+    how = ending.add_mutually_exclusive_group()
     how.add_argument("--soft", action="store_true", help="let the script save a checkpoint first")
     how.add_argument("--kill", action="store_true", help="at once")
-    stopping.add_argument("--no-wait", action="store_true", help="ask, and return")
-    _json(verb("ls", sessions.ls, "list the sessions"))
-    listing = _json(verb("workloads", info.workloads, "list the catalog"))
-    listing.add_argument("workload", nargs="?", metavar="NAME", help="show this one's options")
+    how.add_argument("--leftovers", action="store_true", help="end what all lost sessions left")
+    ending.add_argument("--no-wait", action="store_true", help="ask, and return")
+    _json(verb("ls", listing.ls, "list the sessions"))
+    choosing = _json(verb("workloads", info.workloads, "list the catalog"))
+    choosing.add_argument("workload", nargs="?", metavar="NAME", help="show this one's options")
     looking = _json(verb("doctor", info.doctor, "say what is there and what is missing"))
     looking.add_argument("--python", metavar="PATH", help="the interpreter that will train")
     _session(verb("analyse", sessions.analyse, "make an ended session's verdicts again"))

@@ -13,7 +13,8 @@ from typing import Any
 
 from torchtop.commands.text import duration, number, safe
 from torchtop.session.follow import Follower
-from torchtop.session.paths import SessionPaths, read_json, request_stop
+from torchtop.session.paths import SessionPaths, describe, read_json, request_stop
+from torchtop.session.presence import watching
 from torchtop.session.state import Snapshot
 
 _LETTERS = {
@@ -44,7 +45,7 @@ def watch(paths: SessionPaths, interval_s: float = 1.0, owner: bool = True) -> i
         The exit status: 0 done or detached, 1 the training failed, 130 stopped.
     """
     try:
-        with _Signals(paths, owner) as signals:
+        with _Signals(paths, owner) as signals, watching(paths):
             return _watch(paths, interval_s, signals)
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  nothing may write there again
@@ -55,6 +56,8 @@ def watch(paths: SessionPaths, interval_s: float = 1.0, owner: bool = True) -> i
 def _watch(paths: SessionPaths, interval_s: float, signals: _Signals) -> int:
     follower = Follower(paths.root)
     print(f"session {paths.id}  ({paths.root})", flush=True)
+    if problem := describe(paths).get("problem"):
+        _tell(f"{problem}: what was started, and how, is not known")
     due = time.monotonic()
     while True:
         snapshot = follower.poll()

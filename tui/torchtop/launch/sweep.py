@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from torchtop.launch import processes
@@ -16,19 +18,95 @@ _KILL_S = 5.0
 _POLL_S = 0.05
 
 
-def leftovers(paths: SessionPaths) -> list[Process]:
-    """The running processes that carry a session's id in their environment.
+@dataclass(frozen=True)
+class Marked:
+    """A process that some session has started.
 
-    Whatever a rank starts inherits the mark. A process that has rewritten its environment is not
-    found, nor one of another user.
+    Attributes:
+        process: the process; its pid and start are its identity.
+        session: the id of the session.
+        directory: where that session's directory is, or was.
+        supervisor: the session's supervisor, if that is above the process still.
     """
-    mark = b"\0TORCHTOP_SESSION=" + os.fsencode(paths.id) + b"\0"
-    return [p for p in processes.all_processes() if p.state not in "ZX" and _carries(p.pid, mark)]
+
+    process: Process
+    session: str
+    directory: Path
+    supervisor: Process | None
 
 
-def _carries(pid: int, mark: bytes) -> bool:
+def marked() -> list[Marked]:
+    """The running processes on this host that carry a session's mark in their environment.
+
+    Whatever a rank starts inherits the mark. The supervisor is a subreaper: while it lives it is
+    above each of its processes, so its pid cannot be another's. A process that has rewritten its
+    environment is not found, nor one of another user or of another pid namespace, nor what this
+    process itself descends from.
+    """
+    here = {process.pid: process for process in processes.all_processes()}
+    own = {os.getpid(), *_above(os.getpid(), here)}
+    found = []
+    for process in here.values():
+        marks = {} if process.state in "ZX" or process.pid in own else _marks(process.pid)
+        session, directory = marks.get("TORCHTOP_SESSION"), marks.get("TORCHTOP_SESSION_DIR")
+        if session and directory and _same_namespace(process.pid):
+            told = marks.get("TORCHTOP_SUPERVISOR_PID")
+            above = (here[p] for p in _above(process.pid, here) if str(p) == told and p in here)
+            found.append(Marked(process, session, Path(directory), next(above, None)))
+    return found
+
+
+def all_leftovers() -> list[Marked]:
+    """The processes on this host whose session has no supervisor any more."""
+    return [
+        left
+        for left in marked()
+        if left.supervisor is None and not is_locked(SessionPaths(left.directory).node().lock)
+    ]
+
+
+def leftovers(paths: SessionPaths) -> list[Process]:
+    """What one session has left on this host; a copy of its directory is another session."""
+    return [left.process for left in all_leftovers() if is_of(left, paths)]
+
+
+def is_of(left: Marked, paths: SessionPaths) -> bool:
+    """Whether a process belongs to a session."""
+    return left.session == paths.id and left.directory.resolve() == paths.root.resolve()
+
+
+def unseen() -> list[Marked]:
+    """Runs that go on although their directory was deleted, by one process each.
+
+    No file can ask anything of them; a SIGTERM to the supervisor stops them in order.
+    """
+    runs = (run for run in marked() if run.supervisor and not run.directory.is_dir())
+    return list({run.session: run for run in runs}.values())
+
+
+def _marks(pid: int) -> dict[str, str]:
+    """The variables of a process that torchtop has set; empty when it cannot be read."""
     try:
-        return mark in b"\0" + Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
+        pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return {}
+    told = (os.fsdecode(pair).partition("=") for pair in pairs if pair.startswith(b"TORCHTOP_"))
+    return {name: value for name, _, value in told}
+
+
+def _above(pid: int, here: dict[int, Process]) -> list[int]:
+    """The pids of all that a process descends from, its parent first."""
+    above: list[int] = []
+    while (process := here.get(pid)) and process.parent and process.parent not in above:
+        pid = process.parent
+        above.append(pid)
+    return above
+
+
+def _same_namespace(pid: int) -> bool:
+    """Whether the pids that a process was told mean the same here."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid") == os.readlink("/proc/self/ns/pid")  # noqa: PTH115
     except OSError:
         return False
 
@@ -41,13 +119,35 @@ def sweep(paths: SessionPaths) -> list[Process]:
     Returns:
         What could not be ended; empty also when the session has a supervisor, whose business it is.
     """
-    if is_locked(paths.node().lock):
-        return []
-    left = leftovers(paths)
+    return [left.process for left in _end(lambda left: is_of(left, paths))]
+
+
+def sweep_all() -> list[Marked]:
+    """End what all sessions without a supervisor have left on this host, as `sweep` does.
+
+    Returns:
+        What could not be ended.
+    """
+    return _end(lambda _: True)
+
+
+def _end(chosen: Callable[[Marked], bool]) -> list[Marked]:
+    known: dict[int, Marked] = {}
+
+    def remaining() -> list[Marked]:
+        known.update({left.process.pid: left for left in all_leftovers() if chosen(left)})
+        # A process that is on its way out has no environment any more, but is still there.
+        return [left for left in known.values() if _is_there(left.process)]
+
+    left = remaining()
     for signum, limit_s in ((signal.SIGTERM, _TERM_S), (signal.SIGKILL, _KILL_S)):
         until = time.monotonic() + limit_s
-        for process in left:
-            processes.send(process.pid, process.start_ticks, signum)
-        while (left := leftovers(paths)) and time.monotonic() < until:
+        for each in left:
+            processes.send(each.process.pid, each.process.start_ticks, signum)
+        while (left := remaining()) and time.monotonic() < until:
             time.sleep(_POLL_S)
     return left
+
+
+def _is_there(process: Process) -> bool:
+    return processes.is_running(process.pid, process.start_ticks)

@@ -123,6 +123,11 @@ class SessionPaths:
         """``summary.md``."""
         return self.root / "summary.md"
 
+    @property
+    def viewers(self) -> Path:
+        """Held with a shared flock by each viewer that watches; empty."""
+        return self.root / "viewers"
+
     def node(self, host: str | None = None) -> NodePaths:
         """The folder of one node (this host when omitted)."""
         return NodePaths(self.root / "nodes" / safe_name(host or socket.gethostname()))
@@ -224,10 +229,15 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def list_sessions() -> list[SessionPaths]:
     """All sessions, newest first."""
     try:
-        roots = [p for p in sessions_root().iterdir() if (p / "session.json").is_file()]
+        found = [SessionPaths(p) for p in sessions_root().iterdir()]
     except OSError:
         return []
-    return [SessionPaths(p) for p in sorted(roots, key=lambda p: p.name, reverse=True)]
+    return sorted(filter(is_session, found), key=lambda paths: paths.id, reverse=True)
+
+
+def is_session(paths: SessionPaths) -> bool:
+    """Whether a directory is a session's, be it one that has lost its ``session.json``."""
+    return paths.meta.is_file() or any(node.events.is_file() for node in paths.nodes())
 
 
 def find_session(reference: str | None) -> SessionPaths:
@@ -257,7 +267,7 @@ def _by_path(reference: str) -> SessionPaths | None:
     """The session directory that a reference names, or None when it is no path."""
     try:
         paths = SessionPaths(Path(reference).expanduser().absolute())
-        found = paths.meta.is_file()
+        found = is_session(paths)
     except (OSError, RuntimeError, ValueError):
         found = False  # too long a name, no such user, a NUL in it
     if found:
@@ -293,13 +303,19 @@ def liveness(paths: SessionPaths) -> Liveness:
     nodes = paths.nodes()
     if any(is_locked(node.lock) for node in nodes):
         return "live"
-    if paths.summary.is_file() or any(_has_ended(node.events) for node in nodes):
+    if any(_has_ended(node.events) for node in nodes) or _is_summed_up(paths):
         return "ended"
     if not any(node.lock.exists() for node in nodes):
         made_s = (read_json(paths.meta) or {}).get("wall_s")
         if isinstance(made_s, (int, float)) and 0 <= time.time() - made_s < _START_GRACE_S:
             return "starting"
     return "lost"
+
+
+def _is_summed_up(paths: SessionPaths) -> bool:
+    """Whether there is the summary of an end; one may be saved of a run that has not ended too."""
+    status = (read_json(paths.summary) or {"status": None}).get("status")
+    return status in ("done", "failed", "stopped")
 
 
 def _has_ended(events: Path) -> bool:
@@ -337,6 +353,8 @@ def request_stacks(paths: SessionPaths, requested_by: str) -> None:
 
 def _request(paths: SessionPaths, mode: str, requested_by: str, what: str) -> None:
     name = f"{mode}-{os.getpid()}.json"
+    if not paths.nodes():
+        raise SessionError(f"cannot ask {paths.id} {what}: {paths.root} has been deleted")
     for node in paths.nodes():
         try:
             node.requests.mkdir(mode=0o700, exist_ok=True)
@@ -357,5 +375,6 @@ def iter_requests(node: NodePaths) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def describe(paths: SessionPaths) -> dict[str, Any]:
-    """``session.json``, or what can be said without it."""
-    return read_json(paths.meta) or {"schema": SCHEMA, "id": paths.id, "name": paths.id}
+    """``session.json``, or what can be said without it; then ``problem`` says so in words."""
+    bare = {"schema": SCHEMA, "id": paths.id, "name": paths.id}
+    return read_json(paths.meta) or {**bare, "problem": "its session.json is missing or damaged"}

@@ -37,13 +37,15 @@ def _head(summary: Mapping[str, Any]) -> list[str]:
     options = [f"{escape(k)}={escape(v)}" for k, v in summary["options"].items()]
     lines = [
         f"- session: {escape(summary['id'])}",
-        f"- workload: {escape(summary['workload'])} on {escape(summary['world_size'])} "
+        f"- workload: {_known(summary['workload'])} on {_known(summary['world_size'])} "
         f"{'GPU' if summary['device'] == 'cuda' else 'CPU'} rank(s)",
-        f"- started: {escape(summary['started_at'])}, ran {_number(summary['wall_s'], 's')}",
+        f"- started: {_known(summary['started_at'])}, ran {_number(summary['wall_s'], 's')}",
         f"- ended: {escape(summary['status'])}"
         + (f" ({escape(end['message'])})" if end.get("message") else ""),
         f"- versions: {', '.join(named)}",
     ]
+    if summary.get("problem"):
+        lines.append(f"- incomplete: {escape(summary['problem'])}")
     if options:
         lines.append(f"- options: {', '.join(options)}")
     if summary["synthetic_data"]:
@@ -127,6 +129,10 @@ def _gpus(summary: Mapping[str, Any]) -> list[str]:
         ]
         lines.append(f"| {' | '.join(escape(c) for c in cells)} |")
     return lines
+
+
+def _known(value: object) -> str:
+    return "–" if value is None else escape(value)
 
 
 def _number(value: float | None, unit: str = "") -> str:

@@ -46,13 +46,16 @@ def build_summary(paths: SessionPaths) -> dict[str, Any]:
     meta = describe(paths)
     nodes = [Tail(node.events).poll() for node in paths.nodes()]
     events = [record for node in nodes for record in node]
+    status = _status(paths, events)
+    if status == "lost":  # its supervisor told no end: the samplers were the last to see it
+        last = [Tail(node.devices, _EDGE_BYTES).poll()[-1:] for node in paths.nodes()]
+        nodes = [told + seen for told, seen in zip(nodes, last, strict=True)]
     ranks = _read_ranks(paths)
     history = Tail(paths.history).poll()
     minutes = [record for record in history if record["kind"] == "minute"]
     total = _sum_minutes(minutes)
     script = {k: v for rank in ranks for k, v in rank.facts.get("script", {}).items()}
     first = ranks[0].header if ranks else {}
-    status = _status(paths, events)
     return {
         "schema": SCHEMA,
         "id": paths.id,
@@ -62,6 +65,7 @@ def build_summary(paths: SessionPaths) -> dict[str, Any]:
         "options": redact.mapping(meta.get("options") or {}),
         "synthetic_data": bool(script.get("synthetic_data", False)),
         "status": status,
+        "problem": meta.get("problem"),
         "started_at": meta.get("started_at"),
         "wall_s": _wall_s(nodes, meta, status),
         "exit": _exit(events),

@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from launch.conftest import run, state_home
+
+__all__ = ["run", "state_home"]

@@ -1,0 +1,191 @@
+"""Sessions whose supervisor or directory is gone: told apart, and ended without harm to others."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.supervised import Run, wait_until
+from torchtop.cli import main
+from torchtop.launch import processes
+from torchtop.session.paths import SessionPaths
+from torchtop.session.presence import watching
+
+Start = Callable[..., Run]
+Say = Callable[..., tuple[int, str, str]]
+
+SLEEP = """
+up()
+while True:
+    time.sleep(0.05)
+"""
+
+DAEMON = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    (root / "daemon").write_text(str(os.getpid()))
+    os.rename(root / "daemon", root / "daemon-up")
+    while True:
+        time.sleep(0.05)
+while not (root / "daemon-up").exists():
+    time.sleep(0.01)
+up()
+while True:
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def say(state_home: Path, capsys: pytest.CaptureFixture[str]) -> Say:
+    """Run a command; its status and what it printed."""
+
+    def said(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = main(list(words))
+        return (status, *capsys.readouterr())
+
+    return said
+
+
+def row(say: Say, session: SessionPaths) -> dict[str, Any]:
+    listed = json.loads(say("ls", "--json")[1])["sessions"]
+    return next(r for r in listed if r["id"] == session.id)
+
+
+def lose(session: Run) -> int:
+    """Kill the supervisor of a session that has a daemon, and wait for what that leaves."""
+    daemon = int((session.paths.root / "daemon-up").read_text())
+    os.kill(session.supervisor, signal.SIGKILL)
+    wait_until(lambda: session.living() == [daemon], "only the daemon is left")
+    return daemon
+
+
+def is_there(pid: int) -> bool:
+    return processes.is_running(pid, None)
+
+
+@pytest.fixture
+def bystander(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start processes that no sweep may touch."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(**variables: str) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(["sleep", "600"], env={**os.environ, **variables}))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_live_detached_and_ended_are_told_apart(run: Start, say: Say) -> None:
+    session = run(SLEEP, nproc=1)
+    session.started(1)
+    assert row(say, session.paths)["state"] == "detached"
+    assert " detached " in say("ls")[1]
+
+    with watching(session.paths), watching(session.paths):
+        assert row(say, session.paths)["state"] == "live"
+    assert row(say, session.paths)["state"] == "detached"
+
+    assert say("stop", session.paths.id)[0] == 0
+    ended = row(say, session.paths)
+    assert (ended["state"], ended["status"]) == ("ended", "stopped")
+    assert ended["pids"] == {**dict.fromkeys(ended["pids"]), "ranks": {}}
+    with watching(session.paths):
+        assert row(say, session.paths)["state"] == "ended"
+
+
+def test_what_a_lost_session_has_left_is_shown_and_ended_by_stop(
+    run: Start, say: Say, bystander: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    # given a session that is lost with a daemon of it still there, and another one that lives
+    lost, living = run(DAEMON, nproc=1), run(DAEMON, nproc=1)
+    lost.started(1)
+    living.started(1)
+    daemon = lose(lost)
+    # and processes that carry its id but are not its own
+    copy = tmp_path / "copy" / lost.paths.id
+    same_id = bystander(TORCHTOP_SESSION=lost.paths.id, TORCHTOP_SESSION_DIR=str(copy))
+    half_marked = bystander(TORCHTOP_SESSION=lost.paths.id)
+    # then it is told
+    listed = row(say, lost.paths)
+    assert listed["state"] == listed["status"] == "lost"
+    assert [left["process_pid"] for left in listed["leftovers"]] == [daemon]
+    assert row(say, living.paths)["leftovers"] == []
+    told = say("ls")[1]
+    assert f"(pid {daemon}) of {lost.paths.id}" in told
+    assert "torchtop stop --leftovers" in told
+    # and the session is not deleted over the head of a process
+    assert say("rm", lost.paths.id)[0] == 2
+    # when it is stopped
+    status, out, _ = say("stop", lost.paths.id)
+    # then its own process is gone, and nobody else's
+    assert status == 0
+    assert f"(pid {daemon})" in out
+    assert not is_there(daemon)
+    assert len(living.marked()) >= 2
+    assert is_there(same_id.pid) and is_there(half_marked.pid)
+    # and there is nothing more to stop
+    status, _, error = say("stop", lost.paths.id)
+    assert status == 2
+    assert "its supervisor is gone, and no process of it is left" in error
+
+
+def test_all_leftovers_are_ended_at_once(run: Start, say: Say) -> None:
+    first, second, living = (run(DAEMON, nproc=1) for _ in range(3))
+    for session in (first, second, living):
+        session.started(1)
+    daemons = {lose(first), lose(second)}
+    # of one even the directory is gone
+    shutil.rmtree(second.paths.root)
+
+    status, out, _ = say("stop", "--leftovers")
+
+    assert status == 0
+    assert all(f"(pid {pid})" in out for pid in daemons)
+    assert not any(is_there(pid) for pid in daemons)
+    assert is_there(living.supervisor) and len(living.marked()) >= 2
+    assert say("stop", "--leftovers")[1].startswith("no lost session has left")
+
+
+def test_a_run_whose_directory_was_deleted_is_told_and_can_be_stopped(run: Start, say: Say) -> None:
+    session = run(SLEEP, nproc=1)
+    session.started(1)
+    supervisor, pids = session.supervisor, session.living()
+    shutil.rmtree(session.paths.root)
+    # then it is not lost without a word
+    listed = json.loads(say("ls", "--json")[1])
+    assert listed["sessions"] == [] and listed["leftovers"] == []
+    assert [run["session"] for run in listed["without_directory"]] == [session.paths.id]
+    assert "was deleted: stop it with: torchtop stop" in say("ls")[1]
+    # when it is stopped by its id
+    status, out, _ = say("stop", session.paths.id)
+    # then all of it is gone
+    assert status == 0
+    assert out.startswith("stopped")
+    assert not any(is_there(pid) for pid in [supervisor, *pids])
+
+
+def test_a_session_without_its_description_is_still_listed_and_stopped(
+    run: Start, say: Say
+) -> None:
+    session = run(SLEEP, nproc=1)
+    session.started(1)
+    session.paths.meta.unlink()
+
+    listed = row(say, session.paths)
+    assert (listed["state"], listed["status"]) == ("detached", "running")
+    assert f"{session.paths.id}: its session.json is missing" in say("ls")[1]
+    assert say("stop", session.paths.id)[0] == 0
+    assert "session.json is missing" in say("show")[1]

@@ -1,0 +1,172 @@
+"""``ls``: the sessions, how each one stands, and what lost ones have left running."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import Any
+
+from torchtop.commands.text import duration, number, safe, table
+from torchtop.launch.processes import is_running
+from torchtop.launch.sweep import Marked, all_leftovers, is_of, unseen
+from torchtop.session.paths import (
+    Liveness,
+    SessionPaths,
+    describe,
+    list_sessions,
+    liveness,
+    read_json,
+)
+from torchtop.session.presence import is_watched
+from torchtop.session.records import SCHEMA
+from torchtop.session.tail import Tail
+
+_LAST_BYTES = 128 << 10
+"""Enough for the last analysis of many ranks."""
+
+_NAMED = 4
+"""Processes that are named in a line."""
+
+
+def ls(args: argparse.Namespace) -> int:
+    """List the sessions, newest first."""
+    left, hidden = all_leftovers(), unseen()
+    rows = [_row(paths, left) for paths in list_sessions()]
+    if args.json:
+        told = {"schema": SCHEMA, "sessions": rows, "leftovers": [_process(p) for p in left]}
+        print(json.dumps({**told, "without_directory": [_process(p) for p in hidden]}, indent=1))
+        return 0
+    print(_table(rows) if rows else "no sessions yet; start one with: torchtop run WORKLOAD")
+    for line in [*_problems(rows), *_left_lines(left), *_hidden_lines(hidden)]:
+        print(line)
+    return 0
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    return table(
+        ("SESSION", "WORKLOAD", "STATE", "STARTED", "RAN", "STEPS", "SAMPLES/S", "VERDICT"),
+        [
+            (
+                row["id"],
+                safe(row["workload"] or "–", 30),
+                row["status"] if row["state"] == "ended" else row["state"],
+                (row["started_at"] or "–").replace("T", " ")[:16],
+                duration(row["wall_s"]),
+                "–" if row["steps"] is None else row["steps"],
+                number(row["samples_per_s"]),
+                row["verdict"] or "–",
+            )
+            for row in rows
+        ],
+    )
+
+
+def _problems(rows: list[dict[str, Any]]) -> list[str]:
+    return [f"{row['id']}: {row['problem']}" for row in rows if row["problem"]]
+
+
+def _left_lines(left: list[Marked]) -> list[str]:
+    """What is left, and how to end it."""
+    if not left:
+        return []
+    them = "it" if len(left) == 1 else "them"
+    return [f"left running by lost sessions: {named(left)}; end {them}: torchtop stop --leftovers"]
+
+
+def named(left: list[Marked]) -> str:
+    """Processes by name, pid and session, the first few of them."""
+    told = [f"{safe(p.process.name)} (pid {p.process.pid}) of {safe(p.session)}" for p in left]
+    more = len(told) - _NAMED
+    return ", ".join(told[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _hidden_lines(hidden: list[Marked]) -> list[str]:
+    return [
+        f"{safe(run.session)} still runs, but its directory {safe(run.directory)} was deleted: "
+        f"stop it with: torchtop stop {safe(run.session)}"
+        for run in hidden
+    ]
+
+
+def _row(paths: SessionPaths, left: list[Marked]) -> dict[str, Any]:
+    """What ``ls`` says of a session, without reading its records where a summary exists."""
+    meta, summary = describe(paths), read_json(paths.summary) or {}
+    alive = liveness(paths)
+    status = {"live": "running", "starting": "starting", "lost": "lost"}.get(alive)
+    now = _now(paths) if alive in ("live", "lost") else {}
+    if alive == "live" and meta.get("wall_s"):
+        now["wall_s"] = time.time() - meta["wall_s"]
+    return {
+        "id": paths.id,
+        "name": meta.get("name"),
+        "workload": meta.get("workload"),
+        "status": status or summary.get("status") or "ended",
+        "state": _state(paths, alive),
+        "started_at": meta.get("started_at"),
+        "wall_s": summary.get("wall_s"),
+        "device": meta.get("device"),
+        "nproc": meta.get("nproc"),
+        "steps": summary.get("steps"),
+        "samples_per_s": (summary.get("throughput") or {}).get("samples_per_s"),
+        "verdict": (summary.get("verdict") or {}).get("kind"),
+        **now,
+        "pids": _pids(paths),
+        "leftovers": [_process(p) for p in left if is_of(p, paths)],
+        "problem": meta.get("problem"),
+        "directory": str(paths.root),
+    }
+
+
+def _state(paths: SessionPaths, alive: Liveness) -> str:
+    """As `liveness`; a live session that no viewer watches is detached."""
+    return "detached" if alive == "live" and not is_watched(paths) else alive
+
+
+def _process(of: Marked) -> dict[str, Any]:
+    process, supervisor = of.process, of.supervisor
+    return {
+        "session": of.session,
+        "process_pid": process.pid,
+        "pid_start_ticks": process.start_ticks,
+        "name": process.name,
+        "state": process.state,
+        "supervisor_pid": supervisor.pid if supervisor else None,
+    }
+
+
+def _now(paths: SessionPaths) -> dict[str, Any]:
+    """How a session without an end stands, by its last analysis."""
+    last: dict[str, Any] = {}
+    records = Tail(paths.analysis, last_bytes=_LAST_BYTES).poll()
+    for record in records:
+        last = record if record["kind"] == "analysis" else last
+    ran = [record["mono_ns"] for record in records if "mono_ns" in record]
+    return {
+        "wall_s": (ran[-1] - ran[0]) / 1e9 if ran else None,
+        "steps": last.get("steps"),
+        "samples_per_s": (last.get("throughput") or {}).get("samples_per_s"),
+        "verdict": (last.get("verdict") or {}).get("kind"),
+    }
+
+
+def _pids(paths: SessionPaths) -> dict[str, Any]:
+    """The processes of a session that are alive, by role; ranks by their numbers."""
+    roles: dict[str, Any] = dict.fromkeys(("supervisor", "sampler", "analyst", "agent"))
+    ranks: dict[str, int] = {}
+    for node in paths.nodes():
+        for record in Tail(node.events).poll():
+            if record["kind"] == "header":
+                _keep(roles, "supervisor", record.get("pid"), record.get("pid_start_ticks"))
+            elif record["kind"] == "process":
+                into, key = roles, record.get("role")
+                if key == "rank":
+                    into, key = ranks, str(record.get("rank"))
+                _keep(into, key, record.get("process_pid"), record.get("pid_start_ticks"))
+    return {**roles, "ranks": ranks}
+
+
+def _keep(into: dict[str, Any], key: Any, pid: Any, ticks: Any) -> None:
+    """Note a process, if it is still that process: a pid alone may have been given out again."""
+    if isinstance(pid, int) and ticks is not None and is_running(pid, ticks):
+        into[key] = pid

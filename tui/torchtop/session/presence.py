@@ -1,0 +1,51 @@
+"""Who watches a session: a lock that viewers share, so that a detached run can be told from others.
+
+The kernel drops a lock with its holder, however that one ends: a viewer that was killed or whose
+line broke does not count. Nothing that trains looks at it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torchtop.session.paths import SessionPaths, liveness
+
+
+@contextmanager
+def watching(paths: SessionPaths) -> Iterator[None]:
+    """Count as a viewer of a session while the block runs.
+
+    A session that is over is not touched, and one whose directory cannot be written is watched
+    without a mark: that costs it nothing but the word "detached" in a list.
+    """
+    fd = -1
+    try:
+        if liveness(paths) in ("live", "starting"):
+            flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            fd = os.open(paths.viewers, flags, 0o600)
+            fcntl.flock(fd, fcntl.LOCK_SH)
+    except OSError:
+        pass
+    try:
+        yield
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def is_watched(paths: SessionPaths) -> bool:
+    """Whether a viewer watches a session at this moment."""
+    try:
+        fd = os.open(paths.viewers, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
