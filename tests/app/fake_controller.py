@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.made_session import CASES, live, make, make_idle
-from torchtop.app.controller import ControllerError, StopMode, WorkloadEntry
+from torchtop.app.controller import ControllerError, LeftBehind, StopMode, WorkloadEntry
 from torchtop.session.paths import SessionPaths
 
 CATALOG = (
@@ -42,6 +42,7 @@ class FakeController:
         self.stop_takes: threading.Event | None = None
         self.refuses: str | None = None
         self.unread: dict[str, str] = {}
+        self.left: list[LeftBehind] = []
         self._stops: dict[Path, threading.Event] = {}
         self._threads: dict[Path, threading.Thread] = {}
         self._idle: Path | None = None
@@ -85,6 +86,14 @@ class FakeController:
             self._threads[session].join(timeout_s)
             return not self._threads[session].is_alive()
         return True
+
+    def left_behind(self, session: Path | None) -> Sequence[LeftBehind]:
+        return [p for p in self.left if session is None or p.session == session.name]
+
+    def sweep(self, session: Path | None) -> Sequence[LeftBehind]:
+        self.calls.append(("sweep", session))
+        self.left = [p for p in self.left if p not in self.left_behind(session)]
+        return self.left_behind(session)
 
     def save_summary(self, session: Path) -> Path:
         self.calls.append(("save", session))

@@ -7,12 +7,14 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli.command import environment
 from launch.supervised import Run, wait_until
 from torchtop.cli import main
 from torchtop.launch import processes
@@ -189,3 +191,47 @@ def test_a_session_without_its_description_is_still_listed_and_stopped(
     assert f"{session.paths.id}: its session.json is missing" in say("ls")[1]
     assert say("stop", session.paths.id)[0] == 0
     assert "session.json is missing" in say("show")[1]
+
+
+def test_a_watcher_says_what_has_become_of_a_run(
+    run: Start, state_home: Path, tmp_path: Path
+) -> None:
+    # given two runs that are watched as plain lines
+    lost, deleted = run(DAEMON, nproc=1), run(DAEMON, nproc=1)  # one script for both
+    watchers = []
+    for session in (lost, deleted):
+        session.started(1)
+        watchers.append(watcher(session, state_home))
+    # when the supervisor of one is killed, and the directory of the other deleted
+    daemon, supervisor = lose(lost), deleted.supervisor
+    shutil.rmtree(deleted.paths.root)
+    # then each watcher ends with the whole of it in a line
+    (status, told), (other_status, other_told) = (ended(watcher) for watcher in watchers)
+    assert status == other_status == 1
+    assert "supervisor is gone" in told and f"(pid {daemon})" in told
+    assert f"torchtop stop {lost.paths.id}" in told
+    assert f"was deleted; the run goes on, unseen (its supervisor has pid {supervisor})" in (
+        other_told
+    )
+    assert main(["stop", lost.paths.id]) == main(["stop", deleted.paths.id]) == 0
+
+
+def watcher(session: Run, home: Path) -> subprocess.Popen[str]:
+    words = ["attach", "--no-tui", "--interval", "0.1", session.paths.id]
+    started = subprocess.Popen(
+        [sys.executable, "-m", "torchtop", *words],
+        env=environment(home),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert started.stdout is not None
+    assert started.stdout.readline().startswith("session ")
+    return started
+
+
+def ended(watcher: subprocess.Popen[str]) -> tuple[int, str]:
+    told = watcher.communicate(timeout=60)[1]
+    assert len(told.splitlines()) == 1, told
+    return watcher.returncode, told

@@ -37,6 +37,21 @@ class WorkloadEntry:
     options: Mapping[str, object] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class LeftBehind:
+    """A process that a session without a supervisor has left on this machine.
+
+    Attributes:
+        session: that session's id.
+        pid: the process's number.
+        name: its name, as the kernel has it.
+    """
+
+    session: str
+    pid: int
+    name: str
+
+
 class Controller(Protocol):
     """Starts, stops and finds sessions. Every method may block: the viewer calls it on a thread."""
 
@@ -78,6 +93,14 @@ class Controller(Protocol):
 
     def wait_ended(self, session: Path, timeout_s: float) -> bool:
         """Wait until nothing of a session is left; False when `timeout_s` passed before."""
+        ...
+
+    def left_behind(self, session: Path | None) -> Sequence[LeftBehind]:
+        """What a session without a supervisor, or all of them, have left on this machine."""
+        ...
+
+    def sweep(self, session: Path | None) -> Sequence[LeftBehind]:
+        """End what `left_behind` would give; takes seconds. Returns what could not be ended."""
         ...
 
     def save_summary(self, session: Path) -> Path:

@@ -18,7 +18,7 @@ from textual.screen import Screen
 
 from torchtop.app import messages
 from torchtop.app.charts.glyphs import ASCII, UNICODE
-from torchtop.app.controller import Controller
+from torchtop.app.controller import Controller, LeftBehind
 from torchtop.app.follow import FollowThread
 from torchtop.app.keys import BINDINGS, PALETTE
 from torchtop.app.operations import Operations
@@ -76,6 +76,9 @@ class TorchtopApp(App[int]):
         self._foreign_screen = False
         self._follower: FollowThread | None = None
         self._held: messages.SnapshotReady | None = None
+        self._looked_for_left: Path | None = None
+        self.left: tuple[LeftBehind, ...] = ()
+        """What all lost sessions had left on this machine when the viewer was started."""
 
     def get_default_screen(self) -> Screen[None]:
         """The only screen that is not a modal."""
@@ -95,6 +98,7 @@ class TorchtopApp(App[int]):
     def begin(self) -> None:
         """Read the catalog, and follow the session or this machine."""
         self.operations.load()
+        self.operations.look_for_left(None)
         self.operations.shown = self.session
         if self.session is not None:
             self.follow(self.session, self.replay)
@@ -112,8 +116,9 @@ class TorchtopApp(App[int]):
         if self._follower is not None:
             self._follower.end()
         self.replay = replay
+        self._looked_for_left = None
         shown = self.view.snapshot if self.session is None else None
-        self.update_view(snapshot=shown, paused=False, replay=None)
+        self.update_view(snapshot=shown, paused=False, replay=None, left=None)
         self._follower = FollowThread(
             directory, self.post_message, self.view.interval_s, replay=replay
         )
@@ -135,6 +140,22 @@ class TorchtopApp(App[int]):
         self.update_view(
             snapshot=message.snapshot, logs=message.logs, replay=message.replay, paused=False
         )
+        if message.snapshot.status == "lost" and self._looked_for_left != self.session:
+            self._looked_for_left = self.session
+            self.operations.look_for_left(self.session)
+
+    def on_left_found(self, message: messages.LeftFound) -> None:
+        """What lost sessions have left is known: show it, and ask where that was wanted."""
+        if message.session is None:
+            if message.processes and not self.left:
+                many = len(message.processes)
+                told = "a process" if many == 1 else f"{many} processes"
+                self.tell(f"lost sessions have left {told} running: ctrl+p, End leftovers")
+            self.left = message.processes
+        elif message.session == self.session:
+            self.update_view(left=message.processes)
+        if message.ask:
+            self.main.offer_sweep(message.session, message.processes)
 
     def on_catalog_ready(self, message: messages.CatalogReady) -> None:
         """The workloads are known."""
@@ -212,6 +233,9 @@ class TorchtopApp(App[int]):
             if offered and binding.tooltip:  # a second key for the same has none
                 run = partial(self.main.run_action, binding.action)
                 yield SystemCommand(binding.description.capitalize(), binding.tooltip, run)
+        if self.left:
+            end = partial(self.operations.look_for_left, None, ask=True)
+            yield SystemCommand("End leftovers", "of sessions without a supervisor", end)
         yield SystemCommand("Theme", "change the colours", self.action_change_theme)
 
     def pop_screen(self) -> AwaitComplete:

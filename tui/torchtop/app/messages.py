@@ -8,7 +8,7 @@ from pathlib import Path
 
 from textual.message import Message
 
-from torchtop.app.controller import WorkloadEntry
+from torchtop.app.controller import LeftBehind, WorkloadEntry
 from torchtop.app.logs import LogPage
 from torchtop.app.view import ReplayPosition
 from torchtop.session.state import Snapshot
@@ -71,6 +71,21 @@ class Consented(Message):
     name: str
     options: Mapping[str, str]
     command: str | None = None
+
+
+@dataclass
+class LeftFound(Message):
+    """What a lost session, or all of them (None), have left running on this machine.
+
+    Attributes:
+        session: the directory that was asked for.
+        processes: what there is; none is an answer too.
+        ask: the user wants to be asked whether to end them.
+    """
+
+    session: Path | None
+    processes: tuple[LeftBehind, ...]
+    ask: bool = False
 
 
 @dataclass

@@ -10,7 +10,7 @@ from pathlib import Path
 from textual.message import Message
 
 from torchtop.app.controller import Controller, ControllerError, StopMode
-from torchtop.app.messages import CatalogReady, Consented, Follow, Progress, Told
+from torchtop.app.messages import CatalogReady, Consented, Follow, LeftFound, Progress, Told
 from torchtop.session.paths import SessionError
 
 STOP_LIMIT_S = 90.0
@@ -91,6 +91,28 @@ class Operations:
             self._post(Consented(name, options))
 
         self._background(work)
+
+    def look_for_left(self, session: Path | None, ask: bool = False) -> None:
+        """Find out what a lost session, or all of them, have left running."""
+
+        def work() -> None:
+            found = tuple(self._controller.left_behind(session))
+            self._post(LeftFound(session, found, ask))
+
+        self._background(work)
+
+    def sweep(self, session: Path | None) -> None:
+        """End what a lost session, or all of them, have left, and tell."""
+
+        def work() -> None:
+            self._post(Progress("ending what lost sessions have left ..."))
+            remaining = tuple(self._controller.sweep(session))
+            self._post(LeftFound(session, remaining))
+            pids = ", ".join(str(left.pid) for left in remaining[:5])
+            stays = f"cannot be ended: pid {pids}; they wait for a device or a file system"
+            self._post(Told(stays, True) if remaining else Told("nothing of it is left"))
+
+        self._exclusive(work)
 
     def start(self, name: str, options: Mapping[str, str]) -> None:
         """Start a workload and show its session."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from torchtop.app.charts.glyphs import UNICODE, Glyphs
-from torchtop.app.controller import WorkloadEntry
+from torchtop.app.controller import LeftBehind, WorkloadEntry
 from torchtop.app.logs import LogPage
 from torchtop.session.state import Snapshot
 
@@ -36,6 +36,7 @@ class View:
         paused: the display stands still while the run goes on.
         interval_s: seconds between two looks at the session.
         busy: what is being done for the user at this moment ("stopping slow-loader ..."), or "".
+        left: what the session, which is lost, has left on this machine; None before that is known.
     """
 
     snapshot: Snapshot | None = None
@@ -47,6 +48,7 @@ class View:
     paused: bool = False
     interval_s: float = 1.0
     busy: str = ""
+    left: tuple[LeftBehind, ...] | None = None
 
     @property
     def idle(self) -> bool:

@@ -7,7 +7,7 @@ import json
 import time
 from typing import Any
 
-from torchtop.commands.text import duration, number, safe, table
+from torchtop.commands.text import duration, named, number, safe, table
 from torchtop.launch.processes import is_running
 from torchtop.launch.sweep import Marked, all_leftovers, is_of, unseen
 from torchtop.session.paths import (
@@ -24,9 +24,6 @@ from torchtop.session.tail import Tail
 
 _LAST_BYTES = 128 << 10
 """Enough for the last analysis of many ranks."""
-
-_NAMED = 4
-"""Processes that are named in a line."""
 
 
 def ls(args: argparse.Namespace) -> int:
@@ -72,13 +69,6 @@ def _left_lines(left: list[Marked]) -> list[str]:
         return []
     them = "it" if len(left) == 1 else "them"
     return [f"left running by lost sessions: {named(left)}; end {them}: torchtop stop --leftovers"]
-
-
-def named(left: list[Marked]) -> str:
-    """Processes by name, pid and session, the first few of them."""
-    told = [f"{safe(p.process.name)} (pid {p.process.pid}) of {safe(p.session)}" for p in left]
-    more = len(told) - _NAMED
-    return ", ".join(told[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _hidden_lines(hidden: list[Marked]) -> list[str]:

@@ -10,10 +10,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from torchtop.app.controller import ControllerError, StopMode, WorkloadEntry
+from torchtop.app.controller import ControllerError, LeftBehind, StopMode, WorkloadEntry
 from torchtop.commands.errors import UsageError
 from torchtop.commands.request import workload_spec
-from torchtop.launch import boot, config
+from torchtop.launch import boot, config, sweep
 from torchtop.launch.catalog import load_catalog
 from torchtop.launch.spec import LaunchError, LaunchSpec
 from torchtop.launch.start import start_session
@@ -119,18 +119,28 @@ class LiveController:
     def stop(self, session: Path, mode: StopMode) -> None:
         """See `Controller`."""
         try:
-            session_paths.request_stop(SessionPaths(session), mode, "viewer")
+            if session.is_dir() or not sweep.stop_unseen(SessionPaths(session)):
+                session_paths.request_stop(SessionPaths(session), mode, "viewer")
         except SessionError as error:
             raise ControllerError(str(error)) from None
 
     def wait_ended(self, session: Path, timeout_s: float) -> bool:
         """See `Controller`: the supervisor holds its lock until nothing of the tree is left."""
         until = time.monotonic() + timeout_s
-        while session_paths.liveness(SessionPaths(session)) in ("live", "starting"):
+        while _goes_on(SessionPaths(session)):
             if time.monotonic() > until:
                 return False
             time.sleep(0.1)
         return True
+
+    def left_behind(self, session: Path | None) -> Sequence[LeftBehind]:
+        """See `Controller`."""
+        left = sweep.all_leftovers()
+        return _as_left([p for p in left if not session or sweep.is_of(p, SessionPaths(session))])
+
+    def sweep(self, session: Path | None) -> Sequence[LeftBehind]:
+        """See `Controller`."""
+        return _as_left(sweep.sweep(SessionPaths(session)) if session else sweep.sweep_all())
 
     def save_summary(self, session: Path) -> Path:
         """See `Controller`."""
@@ -164,6 +174,17 @@ class LiveController:
                 sampler.kill()
             shutil.rmtree(directory, ignore_errors=True)
             self._idle = None
+
+
+def _goes_on(paths: SessionPaths) -> bool:
+    """Whether a session runs, be it one whose directory was deleted."""
+    if paths.root.is_dir():
+        return session_paths.liveness(paths) in ("live", "starting")
+    return any(sweep.is_of(run, paths) for run in sweep.unseen())
+
+
+def _as_left(found: Sequence[sweep.Marked]) -> list[LeftBehind]:
+    return [LeftBehind(left.session, left.process.pid, left.process.name) for left in found]
 
 
 def start_idle_sampler() -> tuple[Path, subprocess.Popen[bytes]]:

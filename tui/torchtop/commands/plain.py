@@ -11,7 +11,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from torchtop.commands.text import duration, number, safe
+from torchtop.commands.text import duration, named, number, safe
+from torchtop.launch.sweep import all_leftovers, is_of
 from torchtop.session.follow import Follower
 from torchtop.session.paths import SessionPaths, describe, read_json, request_stop
 from torchtop.session.presence import watching
@@ -145,10 +146,22 @@ def farewell(paths: SessionPaths, snapshot: Snapshot) -> int:
         print(f"summary: {paths.summary_text}")
     sys.stdout.flush()
     if snapshot.status == "lost":
-        known = paths.root.is_dir()
-        log = f"see {paths.root / 'supervisor.log'}" if known else f"{paths.root} has been deleted"
-        _tell(f"the supervisor is gone without a word; {log}")
+        _tell(_what_is_lost(paths, snapshot))
     return {"done": 0, "stopped": STOPPED}.get(snapshot.status, 1)
+
+
+def _what_is_lost(paths: SessionPaths, snapshot: Snapshot) -> str:
+    """What a session without an end has come to, and what can be done."""
+    if snapshot.unseen_supervisor is not None:
+        return (
+            f"{paths.root} was deleted; the run goes on, unseen (its supervisor has pid "
+            f"{snapshot.unseen_supervisor}); to stop it: torchtop stop {paths.id}"
+        )
+    if snapshot.deleted:
+        return f"{paths.root} was deleted, and its supervisor is gone"
+    gone = f"the supervisor is gone without a word; see {paths.root / 'supervisor.log'}"
+    left = [process for process in all_leftovers() if is_of(process, paths)]
+    return gone + (f"; it left {named(left)}: torchtop stop {paths.id}" if left else "")
 
 
 def _closing(summary: Mapping[str, Any]) -> str:

@@ -8,9 +8,8 @@ import sys
 import time
 
 from torchtop.commands.errors import UsageError
-from torchtop.commands.listing import named
 from torchtop.commands.plain import follow_until_end
-from torchtop.commands.text import safe
+from torchtop.commands.text import named, safe
 from torchtop.launch import processes
 from torchtop.launch.sweep import Marked, all_leftovers, is_of, sweep, sweep_all, unseen
 from torchtop.session.paths import (
@@ -80,8 +79,7 @@ def _end_leftovers(paths: SessionPaths) -> int:
     if not found:
         lost = "; its supervisor is gone, and no process of it is left on this machine"
         raise UsageError(f"{paths.id} is not running{lost if liveness(paths) == 'lost' else ''}")
-    remaining = {process.pid for process in sweep(paths)}
-    return _told(found, [left for left in found if left.process.pid in remaining])
+    return _told(found, sweep(paths))
 
 
 def _end_all() -> int:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchtop.launch.sweep import Marked
+
+_NAMED = 4
+"""Processes that are named in a line."""
+
 
 def safe(text: object, limit: int | None = None) -> str:
     """Foreign text as one line that cannot move the cursor or change colours."""
@@ -26,6 +31,13 @@ def number(value: float | None, digits: int = 3) -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
+
+
+def named(left: Sequence[Marked]) -> str:
+    """Processes by name, pid and session, the first few of them."""
+    told = [f"{safe(p.process.name)} (pid {p.process.pid}) of {safe(p.session)}" for p in left]
+    more = len(told) - _NAMED
+    return ", ".join(told[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

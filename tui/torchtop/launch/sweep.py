@@ -111,7 +111,14 @@ def _same_namespace(pid: int) -> bool:
         return False
 
 
-def sweep(paths: SessionPaths) -> list[Process]:
+def stop_unseen(paths: SessionPaths) -> bool:
+    """Stop a run whose directory was deleted, by a signal; whether there was one to stop."""
+    supervisors = [run.supervisor for run in unseen() if is_of(run, paths)]
+    sent = [processes.send(s.pid, s.start_ticks, signal.SIGTERM) for s in supervisors if s]
+    return any(sent)
+
+
+def sweep(paths: SessionPaths) -> list[Marked]:
     """End what a session without a supervisor has left on this host.
 
     Takes up to seven seconds where processes do not react.
@@ -119,7 +126,7 @@ def sweep(paths: SessionPaths) -> list[Process]:
     Returns:
         What could not be ended; empty also when the session has a supervisor, whose business it is.
     """
-    return [left.process for left in _end(lambda left: is_of(left, paths))]
+    return _end(lambda left: is_of(left, paths))
 
 
 def sweep_all() -> list[Marked]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from torchtop.session.paths import SessionPaths, liveness, read_json
-from torchtop.session.records import Record, boot_id
+from torchtop.session.paths import SessionPaths, describe, is_session, liveness
+from torchtop.session.records import Record, boot_id, start_ticks
 from torchtop.session.state import SessionState, Snapshot
 from torchtop.session.tail import SessionTail
 
@@ -29,7 +32,7 @@ class Follower:
     def __init__(self, root: Path) -> None:
         self.paths = SessionPaths(root)
         self._tail = SessionTail(self.paths, last_bytes=_LAST_BYTES, without=_NOT_SHOWN)
-        self.state = SessionState(read_json(self.paths.meta))
+        self.state = SessionState(_meta(self.paths))
         self._same_boot: bool | None = None
         self._lost = False
         self._checked = 0.0
@@ -37,7 +40,7 @@ class Follower:
     def poll(self) -> Snapshot:
         """Read what has come, and return how things stand. Never raises for a vanished file."""
         if not self.state.meta:
-            self.state.meta = read_json(self.paths.meta) or {}
+            self.state.meta = _meta(self.paths)
         for source, record in self._tail.poll():
             if self._same_boot is None and record["kind"] == "header":
                 self._same_boot = record.get("boot_id") == boot_id()
@@ -48,7 +51,25 @@ class Follower:
         now = time.monotonic_ns() if self._same_boot else None
         if self._lost:
             now = None  # time stops with the supervisor: nothing ages while nobody looks
-        return self.state.snapshot(now, self._lost, self._tail.bad, self._tail.newer_schema)
+        seen = self.state.snapshot(now, self._lost, self._tail.bad, self._tail.newer_schema)
+        if not self._lost or self.paths.root.is_dir():
+            return seen
+        return replace(seen, deleted=True, unseen_supervisor=self._supervisor(seen))
+
+    def _supervisor(self, seen: Snapshot) -> int | None:
+        """The pid of the session's supervisor on this host, while it lives."""
+        here = boot_id()
+        for event in seen.events:
+            if event.get("kind") == "header" and event.get("boot_id") == here:
+                pid, ticks = event.get("pid"), event.get("pid_start_ticks")
+                if isinstance(pid, int) and ticks is not None and start_ticks(pid) == ticks:
+                    return pid
+        return None
+
+
+def _meta(paths: SessionPaths) -> Mapping[str, Any]:
+    """What a session is; empty for the samples of a viewer that shows none."""
+    return describe(paths) if is_session(paths) else {}
 
 
 class Replay:
@@ -60,7 +81,7 @@ class Replay:
 
     def __init__(self, root: Path) -> None:
         self.paths = SessionPaths(root)
-        self._meta = read_json(self.paths.meta) or {}
+        self._meta = _meta(self.paths)
         tail = SessionTail(self.paths, without=_NOT_SHOWN)
         self._records: list[tuple[int, str, Record]] = sorted(
             ((r.get("mono_ns") or 0, source, r) for source, r in tail.poll()),

@@ -118,6 +118,10 @@ class Snapshot:
     """Scalars logged by the script, by name, beside `points`."""
     verdict_changes: tuple[tuple[int, str, str], ...] = ()
     """(mono_ns, kind, severity) of each new verdict, oldest first."""
+    deleted: bool = False
+    """The session's directory is not there any more: nothing new can be seen of it."""
+    unseen_supervisor: int | None = None
+    """The pid of a supervisor that lives on although the directory was deleted."""
 
     @property
     def verdict(self) -> Mapping[str, Any] | None:

@@ -34,7 +34,8 @@ def header(view: View, width: int) -> Row:
 def _session(snapshot: Snapshot, width: int) -> list[list[Span]]:
     meta = snapshot.meta
     symbol, style = _STATUS[snapshot.status]
-    status: list[Span] = [(f"{symbol} {snapshot.status}", style)]
+    word = "deleted" if snapshot.deleted else snapshot.status
+    status: list[Span] = [(f"{symbol} {word}", style)]
     if snapshot.status == "idle":
         return [status, [("no session: pick a workload", "dim")]]
     name = clean(meta.get("name") or meta.get("workload") or meta.get("id") or "session", 200)
@@ -71,6 +72,8 @@ def _marks(view: View, snapshot: Snapshot) -> list[Span]:
         marks.append([(f"{duration(age)} old", "warn")])
     if snapshot.newer_schema:
         marks.append([("written by a newer torchtop", "warn")])
+    if snapshot.meta.get("problem"):
+        marks.append([("no session.json", "warn")])
     if snapshot.bad_lines:
         marks.append([(f"{snapshot.bad_lines} bad lines", "warn")])
     if view.interval_s != 1.0 and not view.replay:
@@ -98,7 +101,7 @@ def footer(view: View, width: int, keys: Mapping[str, str]) -> Row:
     spans: list[Span] = [(" ", "")]
     if view.busy:
         spans += [(clean(view.busy, 200), "accent"), ("   ", "")]
-    live = view.snapshot is not None and view.snapshot.live
+    live = view.snapshot is not None and (view.snapshot.live or view.snapshot.status == "lost")
     first = _LIVE_FIRST if live else _IDLE_FIRST if view.idle else _ENDED_FIRST
     useless = {"start"} if live else _OF_A_SESSION if view.idle else {"stop"}
     if view.replay:

@@ -42,6 +42,8 @@ def told(snapshot: Snapshot) -> list[tuple[float, str, str]]:
     """(seconds since the start, text, style) of each event, oldest first."""
     start = _start(snapshot)
     lines: list[tuple[int, str, str]] = []
+    if problem := snapshot.meta.get("problem"):
+        lines.append((start, f"the session is incomplete: {clean(problem, 200)}", "warn"))
     ranks: list[int] = []
     for event in snapshot.events:
         stamp = int(known(event.get("mono_ns")) or 0)

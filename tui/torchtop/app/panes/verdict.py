@@ -7,7 +7,7 @@ from typing import Any
 
 from torchtop.app.charts.bar import meter
 from torchtop.app.format import duration, gain, known, percent
-from torchtop.app.panes import failure, silence
+from torchtop.app.panes import failure, lost, silence
 from torchtop.app.panes.parts import PHASE_NAMES, SEVERITIES, joined, verdict_of
 from torchtop.app.panes.reasons import findings_of, reasons, short
 from torchtop.app.text import Row, Span, clean, fit, pad, row_width, wrap
@@ -52,7 +52,7 @@ def body(view: View, width: int, height: int) -> list[Row]:
     if failure.failed(snapshot):
         return failure.card(snapshot, width, height)
     silent = silence.line(snapshot)
-    rows = [fit(silent, width)] if silent else []
+    rows = [fit(silent, width)] if silent else lost.lines(view, width)
     verdict = verdict_of(snapshot)
     if verdict and snapshot.status != "starting" and not _warming_up(snapshot):
         return rows + _verdict(view, verdict, width, height - len(rows))
@@ -130,10 +130,7 @@ def _before(snapshot: Snapshot) -> list[list[Span]]:
     """What there is to say before the first verdict."""
     analysis = snapshot.analysis
     if snapshot.status == "lost":
-        return [
-            [(" ◆ LOST ", "chip.critical"), ("  the supervisor is gone and left no end", "value")],
-            [(" · its ranks may still run; ", "dim"), ("torchtop stop", "key"), (" sweeps", "dim")],
-        ]
+        return []
     if not snapshot.live:
         return [[(" ended before the first verdict", "dim")]]
     if analysis and known(analysis.get("steps")):

@@ -9,7 +9,9 @@ from typing import ClassVar
 from textual import events
 from textual.binding import BindingType
 
+from torchtop.app.controller import LeftBehind
 from torchtop.app.keys import sheet_key
+from torchtop.app.panes.lost import named
 from torchtop.app.screens.sheet import Sheet
 from torchtop.app.text import Row, Span, row_width, wrap
 
@@ -107,6 +109,19 @@ def ask_stop(label: str, stopping: bool) -> Ask:
             Answer("stop", "x", "stop it"),
             Answer("kill", "k", "kill it at once, without saving"),
             Answer("cancel", "esc", "let it run"),
+        ],
+    )
+
+
+def ask_sweep(label: str, left: tuple[LeftBehind, ...]) -> Ask:
+    """Asks whether to end what lost sessions have left."""
+    them = "it" if len(left) == 1 else "them"
+    return Ask(
+        "leftovers",
+        f"{label} left {named(left)}, without a supervisor. End {them}?",
+        [
+            Answer("sweep", "x", f"end {them}: SIGTERM, after 2 s SIGKILL"),
+            Answer("cancel", "esc", f"let {them} run"),
         ],
     )
 

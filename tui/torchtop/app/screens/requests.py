@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from textual.widget import Widget
 
+from torchtop.app.controller import LeftBehind
 from torchtop.app.text import clean, cut
 from torchtop.session.state import Snapshot
 
@@ -37,7 +38,9 @@ class Requests(Widget):
     def live(self) -> Path | None:
         """The directory of the live run on the screen."""
         snapshot = self.shown
-        return self.app.session if snapshot and snapshot.live and not self.app.replay else None
+        if snapshot is None or self.app.replay:
+            return None
+        return self.app.session if snapshot.live or snapshot.unseen_supervisor else None
 
     def action_workload(self, key: int) -> None:
         """Start the workload of a digit."""
@@ -131,6 +134,9 @@ class Requests(Widget):
         from torchtop.app.screens.ask import ask_stop
 
         session, label, operations = self.live, self.label, self.app.operations
+        if session is None and self.shown and self.shown.status == "lost":
+            operations.look_for_left(self.app.session, ask=True)
+            return
         if session is None or self.shown is None:
             recording = "this is a recording: there is nothing to stop"
             self.app.tell(recording if self.app.replay and self.shown else "nothing is running")
@@ -140,6 +146,16 @@ class Requests(Widget):
             stop=lambda: operations.stop(session, label),
             kill=lambda: operations.kill(session, label),
         )
+
+    def offer_sweep(self, session: Path | None, left: tuple[LeftBehind, ...]) -> None:
+        """Ask whether to end what a lost session, or all of them, have left."""
+        from torchtop.app.screens.ask import ask_sweep
+
+        if not left:
+            self.app.tell("nothing of it is left on this machine")
+            return
+        sweep = partial(self.app.operations.sweep, session)
+        self._ask(ask_sweep(self.label if session else "lost sessions", left), sweep=sweep)
 
     def action_save(self) -> None:
         """Save the summary."""
