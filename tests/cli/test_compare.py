@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.command import torchtop
+from cli.typed import Typed
 from session.made_summary import ended
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "sessions"
@@ -92,15 +93,21 @@ def test_hostile_sessions_are_text(tmp_path: Path) -> None:
         (["compare", "one", "newer"], "update torchtop"),
     ],
 )
-def test_bad_input_is_one_line(words: list[str], told: str, tmp_path: Path) -> None:
+def test_bad_input_is_one_line(
+    words: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     home = tmp_path / "home"
     ended(home / "sessions" / "one", 8000.0, name="first")
     ended(home / "sessions" / "two", 8000.0, name="second")
     ended(home / "sessions" / "empty", None, name="third")
     ended(home / "sessions" / "newer", 8000.0, name="fourth", schema=99)
 
-    done = torchtop(*words, home=home, cwd=tmp_path)
+    status, printed, complaint = Typed(home, tmp_path, monkeypatch, capsys)(*words)
 
-    assert (done.returncode, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert told in done.stderr
+    assert (status, printed) == (2, "")
+    assert len(complaint.splitlines()) == 1, complaint
+    assert told in complaint

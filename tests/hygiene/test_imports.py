@@ -89,6 +89,7 @@ def test_the_facts_need_the_standard_library_alone(package: str) -> None:
         ("torchtop.devices", {"torch", "torchvision", "textual", "rich"}),
         ("torchtop.launch", {"torch", "torchvision", "textual", "rich"}),
         ("torchtop.app", {"torch", "torchvision", "pynvml"}),
+        ("torchtop.export", {"torch", "textual", "rich", "pynvml", "tensorboard", "numpy"}),
     ],
 )
 def test_a_package_never_loads(package: str, never: set[str]) -> None:

@@ -117,7 +117,7 @@ def _take_late_options(args: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from torchtop.commands import compare, info, listing, run, sessions, stopping
+    from torchtop.commands import compare, export, info, listing, run, sessions, stopping
 
     parser = _Parser(
         prog="torchtop",
@@ -150,6 +150,8 @@ def _parser() -> argparse.ArgumentParser:
     choosing.add_argument("workload", nargs="?", metavar="NAME", help="show this one's options")
     looking = _json(verb("doctor", info.doctor, "say what is there and what is missing"))
     looking.add_argument("--python", metavar="PATH", help="the interpreter that will train")
+    exporting = _session(verb("export", export.run, "write a session in another format"))
+    export.add_arguments(exporting, _seconds)
     compare.add_arguments(verb("compare", compare.run, "compare sessions, and tell the noise"))
     _session(verb("analyse", sessions.analyse, "make an ended session's verdicts again"))
     removing = verb("rm", sessions.rm, "delete sessions")

@@ -66,7 +66,7 @@ def load_paths(paths: SessionPaths) -> Loaded:
     meta, alive = describe(paths), liveness(paths)
     _check_schema(paths, meta)
     summary = read_json(paths.summary)
-    if summary is None or alive == "live":
+    if summary is None or alive != "ended":  # one may be saved of a run that goes on
         summary = _summed_up(paths)
     _check_schema(paths, summary)
     return Loaded(paths, meta, summary, alive)

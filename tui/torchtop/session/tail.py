@@ -49,6 +49,11 @@ class Tail:
         self._rest = b""
         self._last_bytes = last_bytes
 
+    @property
+    def offset(self) -> int:
+        """How much of the file has been read, in bytes."""
+        return self._offset
+
     def poll(self, limit: int | None = None) -> list[Record]:
         """The records that were completed since the last call.
 
