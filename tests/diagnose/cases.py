@@ -68,6 +68,12 @@ def _rotating() -> Job:
     return replace(GPU_BOUND, ranks=tuple(Rank(extra_us=slow(rank)) for rank in range(4)))
 
 
+def _balanced() -> Job:
+    """The same work, in equal parts."""
+    ranks = tuple(Rank(extra_us=lambda step: {"backward": 6_250.0}) for _ in range(4))
+    return replace(GPU_BOUND, ranks=ranks)
+
+
 def _every(steps: int, what: str, us: float) -> Callable[[int], Pause | None]:
     return lambda step: Pause(what, us) if step and step % steps == steps - 1 else None
 
@@ -78,6 +84,7 @@ def _loading(loader: Loader, job: Job = GPU_BOUND) -> Job:
 
 GROUP = (Rank(),) * 4 + (Rank(backward_us=300),) * 2
 HOST = LAUNCH_BOUND.with_rank(1, launch_us=123.6)
+ASLEEP = HOST.with_all(sleep_us={"pre_optimizer": 20_000.0})
 NO_COMM = replace(GPU_BOUND, bucket_us=0)
 LONG = replace(GPU_BOUND, steps=400)
 COPIES = GPU_BOUND.with_all(copy_us=40_000, pageable=True)
@@ -144,14 +151,16 @@ HEALTHY_RUNS = {
 FAULTS = {
     "slow loader": Case(_loading(SLOW), DATA, "too_few_workers", GPU_BOUND, Sampler()),
     "slow loader, busy cores": Case(
-        _loading(SLOW), DATA, "busy_workers", None, Sampler(cores=8, cpu_percent=97.0)
+        _loading(SLOW), DATA, "busy_workers", GPU_BOUND, Sampler(cores=8, cpu_percent=97.0)
     ),
     "slow storage": Case(
         _loading(replace(SLOW, cpu_part=0.1)), DATA, "storage", GPU_BOUND, Sampler()
     ),
     "slow loader, out of phase": Case(_phased(GPU_BOUND, 2), DATA, fixed=GPU_BOUND),
-    "slow loader, 8 ranks out of phase": Case(_phased(GPU_BOUND, 8), DATA),
-    "slow loader, cpu": Case(_loading(SLOW, CPU), DATA),
+    "slow loader, 8 ranks out of phase": Case(
+        _phased(GPU_BOUND, 8), DATA, fixed=replace(GPU_BOUND, ranks=(Rank(),) * 8)
+    ),
+    "slow loader, cpu": Case(_loading(SLOW, CPU), DATA, fixed=CPU),
     "slow loader, one gpu": Case(_loading(SLOW, ONE_GPU), DATA, fixed=ONE_GPU),
     "no workers": Case(_loading(Loader(batch_us=60_000, workers=0)), DATA, "no_workers", GPU_BOUND),
     "late batches": Case(
@@ -172,13 +181,15 @@ FAULTS = {
         TOUCHY.with_all(copy_us=300, pageable=True),
         ("H2D", None, "forward"),
         "unpinned",
-        None,
+        TOUCHY,
         Sampler(),
         Told(loader={"first_batch": {"bytes": 2_000_000, "samples": 64}, "pin_memory": False}),
         old=HEALTHY,
     ),
     "communication": Case(replace(GPU_BOUND, bucket_us=9_000), COMM, fixed=NO_COMM),
-    "communication, cpu": Case(replace(CPU, bucket_us=9_000), COMM),
+    "communication, cpu": Case(
+        replace(CPU, bucket_us=9_000), COMM, fixed=replace(CPU, bucket_us=0)
+    ),
     "communication, accumulation": Case(
         replace(GPU_BOUND, micro_batches=2, bucket_us=20_000),
         COMM,
@@ -206,6 +217,7 @@ FAULTS = {
     "slow backward, launch-bound": Case(
         LAUNCH_BOUND.with_rank(1, extra_us=lambda step: {"backward": 40_000.0}),
         ("STRAGGLER", 1, "backward"),
+        fixed=LAUNCH_BOUND,
     ),
     "slow group": Case(
         replace(GPU_BOUND, ranks=GROUP),
@@ -234,25 +246,34 @@ FAULTS = {
     "sleep in backward": Case(
         _sleeper(LAUNCH_BOUND, "backward"), ("STRAGGLER", 1, "backward"), fixed=LAUNCH_BOUND
     ),
-    "sleep, cpu": Case(_sleeper(CPU, "pre_optimizer"), ("STRAGGLER", 1, "pre_optimizer")),
+    "sleep, cpu": Case(
+        _sleeper(CPU, "pre_optimizer"), ("STRAGGLER", 1, "pre_optimizer"), fixed=CPU
+    ),
     "late rank 0, batch norm": Case(
         replace(GPU_BOUND, broadcast=True).with_rank(0, sleep_us={"pre_optimizer": 60_000.0}),
         ("STRAGGLER", 0, "pre_optimizer"),
         fixed=replace(GPU_BOUND, broadcast=True),
     ),
     "late data of rank 0, batch norm": Case(
-        replace(GPU_BOUND, broadcast=True).with_rank(0, loader=SLOW), ("STRAGGLER", 0, "data")
+        replace(GPU_BOUND, broadcast=True).with_rank(0, loader=SLOW),
+        ("STRAGGLER", 0, "data"),
+        fixed=replace(GPU_BOUND, broadcast=True),
     ),
-    "rotating": Case(_rotating(), ("STRAGGLER", None, "backward")),
+    "rotating": Case(_rotating(), ("STRAGGLER", None, "backward"), fixed=_balanced()),
     "one host 3 % slower": Case(
-        HOST, ("LAUNCH", 1, "backward"), fixed=HOST.with_all(launch_us=1.0)
+        HOST, ("LAUNCH", 1, "backward"), fixed=HOST.with_all(launch_us=1.0), sampler=Sampler()
     ),
     "one host 3 % slower, batch norm": Case(
-        replace(HOST, broadcast=True), ("LAUNCH", 1, "backward")
+        replace(HOST, broadcast=True),
+        ("LAUNCH", 1, "backward"),
+        fixed=replace(HOST, broadcast=True).with_all(launch_us=1.0),
+        sampler=Sampler(),
     ),
     "all hosts sleep as long": Case(
-        HOST.with_all(sleep_us={"pre_optimizer": 20_000.0}),
+        ASLEEP,
         ("LAUNCH", 1, "backward"),
+        fixed=ASLEEP.with_all(launch_us=1.0),
+        sampler=Sampler(),
         old=("STRAGGLER", 1, "pre_optimizer"),
     ),
     "launch-bound, one gpu": Case(
@@ -262,7 +283,10 @@ FAULTS = {
         fixed=replace(LAUNCH_BOUND, ranks=(replace(TINY, launch_us=1.0),)),
     ),
     "launch-bound with loss.item()": Case(
-        replace(LAUNCH_BOUND, sync=("other",)), ("LAUNCH", None, "backward"), sampler=Sampler()
+        replace(LAUNCH_BOUND, sync=("other",)),
+        ("LAUNCH", None, "backward"),
+        sampler=Sampler(),
+        fixed=replace(LAUNCH_BOUND, sync=("other",)).with_all(launch_us=1.0),
     ),
     "loss.item()": Case(
         replace(TOUCHY, sync=("other",)),

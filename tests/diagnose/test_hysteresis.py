@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchtop.diagnose.candidates import Candidate
+from torchtop.diagnose.candidate import Candidate
 from torchtop.diagnose.hysteresis import Held, choose, severity
 from torchtop.diagnose.thresholds import DEFAULT
 

@@ -14,6 +14,7 @@ from diagnose.cases import (
     GPU_BOUND,
     HEALTHY,
     HEALTHY_RUNS,
+    LAUNCH_BOUND,
     SLOW,
     TOUCHY,
     played,
@@ -21,7 +22,7 @@ from diagnose.cases import (
 )
 from diagnose.play import play, play_job
 from diagnose.sim_records import records
-from diagnose.simulator import simulate
+from diagnose.simulator import Job, simulate
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -111,9 +112,43 @@ def test_the_gain_is_what_removing_the_cause_gains(name: str) -> None:
     case, out = FAULTS[name], played(name)
     assert case.fixed is not None
 
-    fault, fixed = run(name).step_us(), simulate(case.fixed).step_us()
+    gain = run(name).step_us() / simulate(case.fixed).step_us()
+    bound = out.verdict["gain_bound"]
 
-    assert 1 - 1 / out.verdict["gain_bound"] == pytest.approx(1 - fixed / fault, abs=0.06)
+    # then the bound is one, but for what also gets faster with the cause, and not far from it
+    # (a device that is idle for 95 % of the time is known to one percent at best)
+    assert 0.95 <= bound / gain <= 1.15 or abs(1 / gain - 1 / bound) < 0.01
+
+
+@pytest.mark.parametrize("kind", sorted({case.verdict[0] for case in FAULTS.values()}))
+def test_some_run_of_each_kind_is_compared_with_itself_without_the_cause(kind: str) -> None:
+    assert any(case.fixed for case in FAULTS.values() if case.verdict[0] == kind)
+
+
+def test_without_utilization_nothing_is_claimed_of_hosts_that_all_are_slow() -> None:
+    # given launch-bound ranks, of which the faster one waits and so hides what its host needs
+    verdict = played("one host 3 % slower", "bare").verdict
+
+    assert (verdict["kind"], verdict["gain_bound"]) == ("LAUNCH", None)
+    assert verdict["share"] > 0.8
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        LAUNCH_BOUND.with_rank(1, extra_us=lambda step: {"backward": 40_000.0}),
+        replace(LAUNCH_BOUND, bucket_us=8_000),
+    ],
+)
+def test_a_wait_that_hides_launches_is_not_told_to_gain_them(job: Job) -> None:
+    # given ranks that wait for a device or a link, while their hosts need half of the step
+    _, out = play_job(job)
+
+    gain = simulate(job).step_us() / simulate(LAUNCH_BOUND).step_us()
+
+    assert out.verdict["kind"] in ("STRAGGLER", "COMM")
+    assert out.verdict["share"] > 0.9
+    assert 0.95 <= out.verdict["gain_bound"] / gain <= 1.15
 
 
 def test_one_slow_host_is_no_straggler() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import groupby, pairwise
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from score.recording import Part, Phases, Recording, Steps
@@ -18,6 +18,9 @@ LOCAL = (*BEFORE_FORWARD, "forward", "backward")
 
 LIMIT_S, LIMIT_STEPS = 10.0, 25
 """A right verdict is due after so long or so many steps after the warm-up, whichever is later."""
+
+STARVED = 0.01
+"""A device that is behind its host by less than this part of a step starves."""
 
 WINDOW_S = 10.0
 """No wrong verdict may stand for longer: the window that verdicts are made from."""
@@ -58,6 +61,8 @@ class Row:
     gain_bound: float | None = None
     gain: float | None = None
     """How much faster the run was without the cause."""
+    gain_is_least: bool = False
+    """Whether the cause was not gone altogether, so that its absence would gain more."""
     step_ms: float | None = None
     fixed_ms: float | None = None
     problem: str | None = None
@@ -95,7 +100,7 @@ def judge(fault: Fault, recording: Recording, traces: Mapping[int, list[dict[str
     counted = {"problem": _MISCOUNTED} if recording.misaligned else {}
     problems = [found.pop("problem", None) for found in (verdicts, compared, counted)]
     told["problem"] = "; ".join(filter(None, problems)) or None
-    return Row(**told, **verdicts, **compared, **_counterfactual(recording.parts))
+    return Row(**told, **verdicts, **compared, **_counterfactual(fault, recording))
 
 
 # -- verdicts ------------------------------------------------------------------------------------
@@ -316,9 +321,17 @@ def _idle_share(kind: str, rows: list[dict[str, Any]]) -> float | None:
 # -- without the cause ---------------------------------------------------------------------------
 
 
-def _counterfactual(parts: Mapping[str, Part]) -> dict[str, Any]:
-    faulty, fixed = parts["fault"].step_ms, None
-    if "fixed" in parts:
-        fixed = parts["fixed"].step_ms
-    gain = faulty / fixed if faulty and fixed else None
-    return {"step_ms": faulty, "fixed_ms": fixed, "gain": gain}
+def _counterfactual(fault: Fault, recording: Recording) -> dict[str, Any]:
+    faulty, part = recording.parts["fault"].step_ms, recording.parts.get("fixed")
+    if part is None or not part.step_ms or not faulty:
+        return {"step_ms": faulty}
+    least = "LAUNCH" in fault.expected and _starves(recording.lags_us, part)
+    gain = faulty / part.step_ms
+    return {"step_ms": faulty, "fixed_ms": part.step_ms, "gain": gain, "gain_is_least": least}
+
+
+def _starves(lags_us: Mapping[int, int], part: Part) -> bool:
+    """Whether the device still has nothing left to do when its host has issued a step."""
+    last = part.to_step if part.to_step is not None else part.from_step
+    known = [lag for step, lag in lags_us.items() if (part.settled_step or 0) <= step < last]
+    return bool(known) and median(known) < STARVED * 1000 * (part.step_ms or 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ class Recording:
         ends_ns: when each recorded step of rank 0 ended.
         analyses: in order.
         headers: of the ranks' files.
+        lags_us: how far rank 0's device was behind its host after backward, by step.
     """
 
     parts: dict[str, Part]
@@ -66,6 +67,7 @@ class Recording:
     ends_ns: dict[int, int]
     analyses: list[dict[str, Any]]
     headers: dict[int, dict[str, Any]]
+    lags_us: dict[int, int] = field(default_factory=dict)
 
     @property
     def device(self) -> str:
@@ -100,6 +102,7 @@ def read(root: Path) -> Recording:
     steps: Steps = {}
     ends: dict[int, int] = {}
     headers: dict[int, dict[str, Any]] = {}
+    lags: dict[int, int] = {}
     for file in sorted(paths.ranks.glob("*.jsonl")):
         if file.name.endswith(".process.jsonl"):
             continue
@@ -109,9 +112,12 @@ def read(root: Path) -> Recording:
                 headers[rank] = record
             elif record["kind"] == "steps":
                 _take_steps(record, steps.setdefault(rank, {}), ends if rank == 0 else {})
+                if rank == 0:
+                    pairs = zip(record["step"], record.get("lag_backward_us") or (), strict=False)
+                    lags.update((step, lag) for step, lag in pairs if lag is not None)
             elif rank == 0 and isinstance(told := record.get("part"), dict):
                 parts[told["mode"]] = Part(**told)
-    return Recording(parts, steps, ends, list(_records(paths.analysis)), headers)
+    return Recording(parts, steps, ends, list(_records(paths.analysis)), headers, lags)
 
 
 def versions(root: Path) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def _cells(row: Row) -> list[str]:
         trace,
         _number(row.phase_gap and 100 * row.phase_gap, " points"),
         _number(row.gain_bound, "x", 2),
-        _number(row.gain, "x", 2),
+        ("at least " if row.gain_is_least else "") + _number(row.gain, "x", 2),
         "ok" if row.passed else "WRONG" if row.kind and not row.right else "FAILED",
     ]
 
@@ -102,6 +102,10 @@ def _summary(rows: Sequence[Row]) -> str:
     if bounded:
         ratio, code = min(((r.gain_bound or 0) / (r.gain or 1), r.code) for r in bounded)
         words.append(f"bounds at least {ratio:.2f} of the real gain ({code})")
+        full = [row for row in bounded if not row.gain_is_least]
+        if full:
+            ratio, code = max(((r.gain_bound or 0) / (r.gain or 1), r.code) for r in full)
+            words.append(f"and at most {ratio:.2f} of it ({code})")
     return "; ".join(words)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -272,3 +273,15 @@ def test_the_report_counts_what_was_told_for_what() -> None:
         "COMPUTE-BOUND": {"DATA": 1},
     }
     assert [fault["passed"] for fault in told["faults"]] == [True, False, False]
+
+
+@pytest.mark.parametrize(("lag_us", "least"), [(60, True), (4_000, False)])
+def test_a_gain_is_the_least_where_the_cause_is_still_there(lag_us: int, least: bool) -> None:
+    # given steps of 20 ms without the cause, in which the device does or does not starve still
+    told = analyses([("LAUNCH", "critical", None, "backward")])
+    lags = dict.fromkeys(range(510, 600), lag_us)
+    # when
+    found = judge.judge(find("F4"), replace(recording(told, FIXED), lags_us=lags), {})
+    # then
+    assert found.gain_is_least == least
+    assert ("at least" in report.as_text([found]).splitlines()[2]) == least

@@ -24,7 +24,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from torchtop_workloads import fault_contender, fault_parts, fault_runner
+from torchtop_workloads import fault_contender, fault_parts, fault_runner, models
 
 ON_CPU = [fault for fault in FAULTS if "cpu" in fault.devices]
 STEPS = 12
@@ -115,6 +115,14 @@ def test_what_prepares_a_batch_is_nothing_that_backward_goes_through() -> None:
     assert not fault_parts.prepare(weights, 2).requires_grad
     assert fault_parts.prepare(weights, 1).tolist() == pytest.approx([math.sin(1)] * 2)
     assert fault_parts.prepare(weights.detach(), 0).tolist() == [1, 1]
+
+
+def test_layers_that_share_their_weights_have_them_once() -> None:
+    alone, shared = (models.fronted_perceptron(4, 0, 8, 50, shared=s) for s in (False, True))
+
+    assert len(list(alone.parameters())) == 2 * (50 + 2)
+    assert len(list(shared.parameters())) == 2 * (1 + 2)
+    assert len(list(shared.modules())) < len(list(alone.modules()))
 
 
 def test_a_fault_that_a_cpu_cannot_have_is_refused_there_in_one_line() -> None:

@@ -109,7 +109,12 @@ def make_network(job: common.Job, settings: SimpleNamespace) -> nn.Module:
     """The network, on the rank's device."""
     with job.device:
         network = models.fronted_perceptron(
-            settings.features, 0, settings.width, settings.depth, settings.batch_norm
+            settings.features,
+            0,
+            settings.width,
+            settings.depth,
+            settings.batch_norm,
+            settings.shared,
         )
     if settings.graph:
         if job.device.type != "cuda":

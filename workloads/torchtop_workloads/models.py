@@ -30,17 +30,19 @@ def conv_stack(channels: int, depth: int, classes: int = 10) -> nn.Module:
     )
 
 
-def perceptron(width: int, depth: int, classes: int = 10) -> nn.Module:
+def perceptron(width: int, depth: int, classes: int = 10, shared: bool = False) -> nn.Module:
     """Square linear layers: each weight is used once for a sample, but sent in full in each step.
 
     Args:
         width: inputs of the network and of each layer.
         depth: number of square layers, of width x width weights each.
         classes: outputs.
+        shared: all square layers have the same weights.
     """
     layers: list[nn.Module] = []
     for _ in range(depth):
-        layers += [nn.Linear(width, width), nn.ReLU(inplace=True)]
+        layer = layers[0] if shared and layers else nn.Linear(width, width)
+        layers += [layer, nn.ReLU(inplace=True)]
     return nn.Sequential(*layers, nn.Linear(width, classes))
 
 
@@ -63,7 +65,12 @@ class TinyOps(nn.Module):
 
 
 def fronted_perceptron(
-    features: int, ops: int, width: int, depth: int, batch_norm: bool = False
+    features: int,
+    ops: int,
+    width: int,
+    depth: int,
+    batch_norm: bool = False,
+    shared: bool = False,
 ) -> nn.Module:
     """A perceptron behind a chain of tiny operations.
 
@@ -76,12 +83,13 @@ def fronted_perceptron(
         width: of the layers.
         depth: number of layers of width x width weights each.
         batch_norm: normalise the first layer's outputs, with running statistics.
+        shared: the layers have the same weights.
     """
     front: list[nn.Module] = [nn.Linear(features, features), TinyOps(ops)] if ops else []
     front += [nn.Linear(features, width), nn.ReLU(inplace=True)]
     if batch_norm:
         front.append(nn.BatchNorm1d(width))
-    return nn.Sequential(*front, perceptron(width, depth))
+    return nn.Sequential(*front, perceptron(width, depth, shared=shared))
 
 
 def small_cnn(classes: int = 10) -> nn.Module:

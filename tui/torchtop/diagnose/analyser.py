@@ -9,11 +9,12 @@ from typing import Any
 
 from . import pauses, report, words
 from .align import Aligner
-from .candidates import Candidate
-from .context import gather
+from .candidate import Candidate
+from .context import Learnt, gather
 from .devices import NodeState
 from .frontier import FrontierStep
 from .liveness import marker_age_s, nothing_to_judge
+from .pace import Paces
 from .pauses import NO_PAUSES
 from .ranks import Pause, RankState
 from .rollup import Rollup
@@ -60,6 +61,7 @@ class Analyser:
         self._pauses = NO_PAUSES
         self._ready_ns: int | None = None
         self._loader_period_us: dict[int, float] = {}
+        self._paces = Paces()
         self._analysed_ns: int | None = None
         self._first_ns: int | None = None
 
@@ -148,6 +150,7 @@ class Analyser:
         self._pauses = NO_PAUSES
         self._ready_ns = None
         self._loader_period_us.clear()
+        self._paces = Paces()
 
     def _take_steps(self, state: RankState, record: dict[str, Any]) -> None:
         rows = parse_steps(record)
@@ -156,6 +159,7 @@ class Analyser:
         state.last_step = max(state.last_step, rows[-1].step)
         for step in self._aligner.add(state.rank, rows):
             self._steps.append(step)
+            self._paces.learn(step)
             self._unrolled.append(step)
             self._fresh.append(step.step_us)
         if len(self._unrolled) >= _STEPS:
@@ -252,9 +256,8 @@ class Analyser:
             return Judged(self._warming_up(window), ())
         self._learn_loader_periods(window)
         self._ready_ns = now_ns if self._ready_ns is None else self._ready_ns
-        facts = gather(
-            self._ranks, self._nodes, steps, self._loader_period_us, self._ready_ns, self._limits
-        )
+        learnt = Learnt(self._loader_period_us, self._paces)
+        facts = gather(self._ranks, self._nodes, steps, learnt, self._ready_ns, self._limits)
         standing = self._standing
         return judge(
             window, facts, standing.held, self._limits, self._pauses, standing.findings.keys()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import NamedTuple
 
-from .devices import NodeState, gpu_mean, gpu_parts, gpu_value, host_mean
+from .devices import NodeState, gpu_error, gpu_mean, gpu_parts, gpu_value, host_mean
 from .facts import Facts, GpuFacts, HostFacts, RankFacts
 from .frontier import FrontierStep
+from .pace import Paces
 from .ranks import RankState
 from .rows import integer, number
 from .thresholds import Thresholds
@@ -24,11 +26,19 @@ _MEANS = (
 )
 
 
+class Learnt(NamedTuple):
+    """What earlier steps have shown, by rank."""
+
+    loader_period_us: Mapping[int, float]
+    """See `Facts`."""
+    paces: Paces
+
+
 def gather(
     ranks: Mapping[int, RankState],
     nodes: Mapping[str, NodeState],
     steps: Sequence[FrontierStep],
-    loader_period_us: Mapping[int, float],
+    learnt: Learnt,
     ready_ns: int,
     limits: Thresholds,
 ) -> Facts:
@@ -38,7 +48,7 @@ def gather(
         ranks: by rank.
         nodes: by the name of their directory.
         steps: the window's steps, at least one.
-        loader_period_us: see `Facts`.
+        learnt: what earlier steps have shown.
         ready_ns: when the warm-up had ended, on the clock of the lowest rank's host.
         limits: thresholds.
     """
@@ -62,7 +72,8 @@ def gather(
         ddp=first.facts.get("ddp", {}),
         optimizer=first.facts.get("optimizer", {}),
         script=first.facts.get("script", {}),
-        loader_period_us=dict(loader_period_us),
+        loader_period_us=dict(learnt.loader_period_us),
+        host_pace_us={rank: learnt.paces.of(rank) for rank in ranks},
     )
 
 
@@ -122,6 +133,7 @@ def _gpu(state: RankState, node: NodeState | None, span: tuple[int, int]) -> Gpu
         name=str(known.get("name") or ""),
         sm_clock_max_mhz=number(known.get("sm_clock_max_mhz")),
         power_limit_w=number(known.get("power_limit_w")),
+        util_error=gpu_error(ticks, "util_percent", place),
         throttle=gpu_parts(ticks, "throttle", place),
         nvlink_links=integer(known.get("nvlink_links")),
         nvlink_bytes_per_s=gpu_mean(ticks, "nvlink_tx_bytes_per_s", place),

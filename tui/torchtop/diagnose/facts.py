@@ -25,6 +25,8 @@ class GpuFacts:
     index: int | None = None
     name: str = ""
     util_percent: float | None = None
+    util_error: float | None = None
+    """Standard error of that mean, in percent; None for fewer than two ticks."""
     sm_active: float | None = None
     tensor_active: float | None = None
     dram_active: float | None = None
@@ -110,6 +112,8 @@ class Facts:
     script: Mapping[str, Any] = field(default_factory=dict)
     loader_period_us: Mapping[int, float] = field(default_factory=dict)
     """Step time below which a rank's loader cannot keep up, where that was ever seen."""
+    host_pace_us: Mapping[int, float] = field(default_factory=dict)
+    """Step time below which a rank's host cannot issue its kernels; 0 where that is not known."""
 
     def of(self, rank: int | None) -> RankFacts:
         """Facts of one rank (of the first for None); empty ones where it is not known."""

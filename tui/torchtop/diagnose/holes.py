@@ -16,9 +16,9 @@ from .excess import COMPUTE, Scale, lag_low, starved
 from .frontier import BACKWARD, FORWARD, LOCAL_PHASES, OTHER, PRE_OPTIMIZER, Row
 from .thresholds import Thresholds
 
-_FEW_LAUNCHES = (PRE_OPTIMIZER, OTHER)
+FEW_LAUNCHES = ("pre_optimizer", "other")
 """Phases in which a host has little to issue, so that time spent there is spent otherwise."""
-_LOOKED_AT = (*_FEW_LAUNCHES, *COMPUTE)
+_LOOKED_AT = (PRE_OPTIMIZER, OTHER, *COMPUTE)
 
 
 class Holes(NamedTuple):
@@ -27,7 +27,10 @@ class Holes(NamedTuple):
     blocked_us: tuple[float, ...]
     """How long the host waited for its device."""
     idle_us: tuple[float, ...]
-    """How long the device can have been idle in forward, backward and optimizer, at the most."""
+    """How long the device can have been idle in forward, backward and optimizer, where the host
+    takes about as long to issue one of them as another."""
+    most_us: tuple[float, ...]
+    """The same, however long the host takes."""
 
 
 def holes(row: Row, scale: Scale, limits: Thresholds) -> Holes | None:
@@ -46,7 +49,7 @@ def holes(row: Row, scale: Scale, limits: Thresholds) -> Holes | None:
     hosts, lags, width = row.local_host_us, row.local_lag_us, row.lag_width_us
     if hosts is None or lags is None:
         return None
-    blocked, idle = [0.0] * len(LOCAL_PHASES), [0.0] * len(LOCAL_PHASES)
+    blocked, idle, most = ([0.0] * len(LOCAL_PHASES) for _ in range(3))
     for phase in _LOOKED_AT:
         host, device, lag = hosts[phase], row.local_us[phase], lags[phase]
         if host is None or lag is None:
@@ -58,8 +61,9 @@ def holes(row: Row, scale: Scale, limits: Thresholds) -> Holes | None:
                 blocked[phase] = drained
                 issuing = min(issuing, _issuing_us(phase, hosts, limits))
         if phase in COMPUTE:
-            idle[phase] = min(issuing, max(0.0, device - lag_low(lag, width)))
-    return Holes(tuple(blocked), tuple(idle))
+            most[phase] = min(float(host), max(0.0, device - lag_low(lag, width)))
+            idle[phase] = min(issuing, most[phase])
+    return Holes(tuple(blocked), tuple(idle), tuple(most))
 
 
 def _drained_us(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from . import findings, words
-from .candidates import Candidate, candidates
+from .candidate import Candidate
+from .candidates import candidates
 from .facts import Facts
 from .findings import Keys
 from .hysteresis import Held, choose
@@ -76,12 +77,12 @@ def _decide(
     doubt = _contradiction(case)
     if doubt is not None:
         return doubt
-    if candidate.removable is None:
+    if not candidate.sure:
         severity = "warn"  # how much is at stake is not known
     return Verdict(
         kind=candidate.kind,
         severity=severity,
-        share=candidate.share if candidate.removable is not None else None,
+        share=candidate.share if candidate.sure else None,
         headline=tell.headline(case, severity, heard),
         rank=candidate.rank,
         phase=candidate.phase,

@@ -9,7 +9,7 @@ from statistics import fmean, median
 
 from .excess import Parts, Scale, combine, lag_low, split, starved
 from .frontier import DATA, FRONTIER_PHASES, LOCAL_PHASES, FrontierStep, Row
-from .holes import holes
+from .holes import Holes, holes
 from .stretch import Stretch, stretch
 from .thresholds import Thresholds
 
@@ -87,7 +87,9 @@ class Window:
     """Part of the steps (0..1) in which it did."""
     idle_us: dict[str, float] = field(default_factory=dict)
     """By phase, how long the critical rank's device can have been idle in forward, backward and
-    optimizer, at the most; empty where unknown."""
+    optimizer (see `Holes`); empty where unknown."""
+    idle_most_us: float = 0.0
+    """How long in all of them, at the most."""
 
     def share(self, phase: str) -> float:
         """Share of the step (0..1) that a phase of the frontier takes."""
@@ -116,7 +118,7 @@ def summarise(
     ranks = range(len(steps[0].rows))
     scale = Scale.of(step_us, limits)
     starved_part, critical_lag = _critical(steps, cuda, scale)
-    blocked_us, idle_us, blocked_part = _holes(steps, cuda, scale, limits)
+    told = _holes(steps, cuda, scale, limits)
     return Window(
         from_step=steps[0].step,
         to_step=steps[-1].step + 1,
@@ -133,9 +135,10 @@ def summarise(
         starved_part=starved_part,
         critical_lag_us=critical_lag,
         cuda=cuda,
-        blocked_us=blocked_us,
-        blocked_part=blocked_part,
-        idle_us=idle_us,
+        blocked_us=_by_phase([hole.blocked_us for hole in told]),
+        blocked_part=sum(any(hole.blocked_us) for hole in told) / max(1, len(told)),
+        idle_us=_by_phase([hole.idle_us for hole in told]),
+        idle_most_us=sum(sum(hole.most_us) for hole in told) / max(1, len(told)),
     )
 
 
@@ -227,20 +230,17 @@ def _critical(
 
 def _holes(
     steps: Sequence[FrontierStep], cuda: bool, scale: Scale, limits: Thresholds
-) -> tuple[dict[str, float], dict[str, float], float]:
-    """Means over the steps of the critical rank's `Holes`, and how many steps have some."""
+) -> list[Holes]:
+    """The critical rank's `Holes` in each step that tells them; none where fewer than half do."""
     told = [holes(s.rows[s.leader], scale, limits) for s in steps] if cuda else []
     known = [hole for hole in told if hole is not None]
-    if 2 * len(known) < max(1, len(steps)):
-        return {}, {}, 0.0
-    count = len(known)
-    blocked = [sum(column) / count for column in zip(*(h.blocked_us for h in known), strict=True)]
-    idle = [sum(column) / count for column in zip(*(h.idle_us for h in known), strict=True)]
-    return (
-        dict(zip(LOCAL_PHASES, blocked, strict=True)),
-        dict(zip(LOCAL_PHASES, idle, strict=True)),
-        sum(any(hole.blocked_us) for hole in known) / count,
-    )
+    return known if 2 * len(known) >= max(1, len(steps)) else []
+
+
+def _by_phase(columns: Sequence[tuple[float, ...]]) -> dict[str, float]:
+    """Means over the steps, by name; empty where there are none."""
+    means = [sum(column) / len(columns) for column in zip(*columns, strict=True)]
+    return dict(zip(LOCAL_PHASES, means, strict=True)) if means else {}
 
 
 def _excess(steps: Sequence[FrontierStep], cuda: bool, scale: Scale, limits: Thresholds) -> Excess:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .. import words
-from ..candidates import Candidate
+from ..candidate import Candidate
 from ..facts import Facts
 from ..pauses import NO_PAUSES, Pauses
 from ..thresholds import Thresholds

@@ -12,7 +12,7 @@ def launch_headline(case: Case) -> str:
     """One sentence."""
     candidate = case.candidate
     whose = "The host" if candidate.rank is None else f"The host of rank {candidate.rank}"
-    if candidate.removable is None:
+    if not candidate.sure:
         return f"{whose} cannot issue kernels as fast as the GPU executes them"
     return (
         f"{whose} cannot issue kernels fast enough: the GPU starves {case.share} of each step"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from .. import words
-from ..candidates import Candidate
+from ..candidate import Candidate
 from . import comm, copy, data, host, optimizer, periodic, straggler
 from .case import Case
 
