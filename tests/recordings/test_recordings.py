@@ -55,7 +55,10 @@ def test_the_verdict_is_right_and_early(session: SessionPaths, expected: dict[st
     seconds = (right["mono_ns"] - warm["mono_ns"]) / 1e9
     # One analysis a second: the one that could first tell may be a second old.
     assert seconds <= 11.0 or right["steps"] <= WARM_UP_STEPS + 25
-    later = [r["verdict"] for r in analyses if r["mono_ns"] > right["mono_ns"] and r["verdict"]]
+    # The last seconds of what the ranks told may be left out of a recording.
+    told = [r["mono_ns"] for file in session.ranks.glob("*.jsonl") for r in Tail(file).poll()]
+    whole = [r for r in analyses if right["mono_ns"] < r["mono_ns"] <= max(told)]
+    later = [r["verdict"] for r in whole if r["verdict"]]
     assert all(is_right(verdict, expected) for verdict in later)
 
 
