@@ -34,6 +34,9 @@ def test_the_keys_start_the_workloads_in_this_order() -> None:
         "straggler",
         "tiny-kernels",
         "sync-every-step",
+        "resnet50-imagenet",
+        "bert-base",
+        "gpt2-small",
     ]
 
 
@@ -43,9 +46,8 @@ def test_every_entry_is_whole(workload: Workload) -> None:
     assert workload.path.is_file()
     assert len(names) == len(set(names))
     assert "\n" not in workload.summary + workload.teaches
-    assert {"batch", "workers", "pin_memory", "compile", "amp", "parallel", "data", "seed"} <= {
-        *names
-    }
+    common = "batch batch_per_gpu workers pin_memory compile amp parallel data seed lr scale_lr"
+    assert {*common.split(), "steps", "seconds", "warmup", "epochs"} <= {*names}
     json.dumps(asdict(workload))
 
 
@@ -99,6 +101,28 @@ def test_a_batch_that_cannot_be_split_is_told_with_the_remedy() -> None:
     with pytest.raises(ValueError, match="batch 256 cannot be split evenly over 3 ranks"):
         RESNET.check({}, 3)
     find("straggler").check({}, 3)
+
+
+def test_a_batch_for_each_gpu_grows_with_them_and_excludes_one_for_all() -> None:
+    imagenet = find("resnet50-imagenet")
+    assert imagenet.batch({"batch_per_gpu": 64}, 4) == (256, 4)
+    assert imagenet.batch({}, 2) == (128, 2)
+    assert imagenet.batch({"parallel": "dp", "batch_per_gpu": 64}, 1, "cuda", 4) == (256, 4)
+    assert imagenet.batch({"parallel": "dp"}, 1, "cpu") == (4, 1)
+    with pytest.raises(ValueError, match="batch and batch_per_gpu say the same"):
+        imagenet.check({"batch": 64, "batch_per_gpu": 64}, 1)
+    with pytest.raises(ValueError, match="batch 65 cannot be split evenly over 2 GPUs"):
+        imagenet.check({"batch": 65, "parallel": "dp"}, 1, "cuda", 2)
+
+
+def test_what_cannot_work_together_is_told_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="parallel=dp cannot be compiled"):
+        RESNET.check({"parallel": "dp", "compile": True}, 1)
+    with pytest.raises(ValueError, match="width 100 cannot be split over 12 heads"):
+        find("bert-base").check({"width": 100, "heads": 12}, 1)
+    with pytest.raises(ValueError, match=r"data_dir .*/nope is not a folder"):
+        RESNET.check({"data_dir": str(tmp_path / "nope")}, 1)
+    RESNET.check({"data_dir": str(tmp_path)}, 1)
 
 
 def test_one_process_modes_refuse_several_ranks() -> None:

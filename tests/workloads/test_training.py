@@ -34,6 +34,9 @@ TINY = {
     "straggler": ["--batch=4", "--channels=8", "--image-size=8", "--delay-ms=1"],
     "tiny-kernels": ["--batch=4", "--width=8", "--depth=3"],
     "sync-every-step": ["--batch=4", "--ops=3", "--width=8", "--read-every=5"],
+    "resnet50-imagenet": ["--batch=4", "--data=memory", "--image-size=32"],
+    "bert-base": ["--batch=4", "--layers=1", "--width=16", "--vocab=64", "--seq-len=8"],
+    "gpt2-small": ["--batch=4", "--layers=1", "--width=16", "--vocab=64", "--seq-len=8"],
 }
 Ranks = list[dict[str, Any]]
 
@@ -67,10 +70,17 @@ def runs(cache: Path) -> dict[str, Ranks]:
     plan["memory"] = (again[0], ["--steps=2", *TINY[again[0]], "--data=memory", "--channels-last"])
     plan["uneven"] = (again[0], ["--batch=15"])
     plan["too few"] = (again[0], ["--batch=32", "--synthetic-size=31"])
+    jpeg = ["--batch=4", "--steps=2", "--workers=1", "--image-size=32", "--synthetic-size=10"]
+    plan["jpeg"] = ("resnet50-imagenet", jpeg)
+    plan["timed"] = ("gpt2-small", ["--seconds=0.2", "--warmup=4", *TINY["gpt2-small"]])
+    plan["scaled"] = ("bert-base", ["--steps=2", "--scale-lr", *TINY["bert-base"]])
+    for parallel in ("dp", "single"):
+        plan[parallel] = (again[0], ["--steps=2", f"--parallel={parallel}", *TINY[again[0]]])
     for phase in ("data", "forward", "backward", "host"):
         plan[phase] = ("straggler", ["--steps=2", *TINY["straggler"], f"--slow-phase={phase}"])
     items = [
-        {"module": find(name).module, "argv": argv, "ranks": 2} for name, argv in plan.values()
+        {"module": find(name).module, "argv": argv, "ranks": 1 + (key not in ("dp", "single"))}
+        for key, (name, argv) in plan.items()
     ]
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("forked_ranks.py")), json.dumps(items)],
@@ -89,7 +99,10 @@ def test_a_workload_runs_its_steps_and_ends_well(runs: dict[str, Ranks], name: s
         assert rank["status"] == 0, rank["output"]
         assert len(rank["losses"]) == STEPS
         assert all(math.isfinite(loss) for loss in rank["losses"])
-        assert rank["facts"] == {"total_steps": STEPS, "synthetic_data": True}
+        facts = rank["facts"]
+        assert (facts["total_steps"], facts["synthetic_data"]) == (STEPS, True)
+        assert facts["compile_available"] is True
+        assert facts["training_started_ns"] > 0
 
 
 @pytest.mark.parametrize("name", [workload.name for workload in WORKLOADS])
@@ -125,6 +138,41 @@ def test_rank_0_alone_says_what_it_trains_on_and_how_it_ends(runs: dict[str, Ran
 def test_batches_can_be_kept_in_memory(runs: dict[str, Ranks]) -> None:
     assert [rank["status"] for rank in runs["memory"]] == [0, 0]
     assert [len(rank["losses"]) for rank in runs["memory"]] == [2, 2]
+
+
+def test_jpeg_files_are_made_once_and_decoded_in_workers(
+    runs: dict[str, Ranks], cache: Path
+) -> None:
+    assert [rank["status"] for rank in runs["jpeg"]] == [0, 0], runs["jpeg"][0]["output"]
+    assert "data: synthetic JPEG files in " in runs["jpeg"][0]["output"]
+    folder = cache / "torchtop" / "data" / "synthetic-jpeg-10"
+    files = list(folder.glob("train/*/*.jpg"))
+    assert len(files) == 10
+    assert all(file.read_bytes()[:2] == b"\xff\xd8" for file in files)
+
+
+def test_a_number_of_seconds_becomes_the_same_number_of_steps_on_all_ranks(
+    runs: dict[str, Ranks],
+) -> None:
+    first, second = runs["timed"]
+    assert first["status"] == second["status"] == 0, first["output"]
+    assert first["facts"]["total_steps"] == second["facts"]["total_steps"] >= 14
+    assert len(first["losses"]) == len(second["losses"]) == first["facts"]["total_steps"]
+
+
+def test_the_learning_rate_can_follow_the_batch(runs: dict[str, Ranks]) -> None:
+    # A 64th of the usual batch of 256: the first losses are alike, the second step hardly moved.
+    usual, scaled = runs["bert-base"][0]["losses"], runs["scaled"][0]["losses"]
+    assert scaled[0] == usual[0]
+    assert scaled[1] != usual[1]
+
+
+@pytest.mark.parametrize("parallel", ["dp", "single"])
+def test_one_process_takes_the_whole_batch(runs: dict[str, Ranks], parallel: str) -> None:
+    (rank,) = runs[parallel]
+    assert rank["status"] == 0, rank["output"]
+    assert len(rank["losses"]) == 2
+    assert "batch 16 in all" in rank["output"]
 
 
 def test_a_batch_that_cannot_be_split_ends_with_one_line(runs: dict[str, Ranks]) -> None:

@@ -7,14 +7,8 @@ loading path is the real one.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import pickle
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +16,7 @@ from torchvision.datasets import CIFAR10
 from torchvision.transforms import Compose, Normalize, ToTensor
 
 from torchtop_workloads.common import Job, fail
-
-MARKER = "torchtop-synthetic.json"
-"""In a folder of made-up images: the real set never has it."""
+from torchtop_workloads.synthetic import MARKER, default_dir, make_once, write_whole
 
 CLASSES = (
     "airplane",
@@ -86,33 +78,13 @@ def is_synthetic(data: CIFAR10) -> bool:
     return isinstance(data, SyntheticCIFAR10)
 
 
-def default_dir() -> Path:
-    """Where data sets lie: ``$XDG_CACHE_HOME/torchtop/data``, in ``~/.cache`` by default."""
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "torchtop" / "data"
-
-
 def _synthetic_root(root: Path, size: int) -> Path:
     place = root / f"synthetic-{size}"
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        with _alone(place):
-            if not (place / _FOLDER / MARKER).is_file():
-                write_synthetic(place, size)
-    except OSError as error:
-        why = error.strerror or error
-        fail(f"data: cannot write synthetic images to {place}: {why}: give another --data-dir")
+    random = np.random.default_rng(0)
+    make_once(
+        place, _FOLDER, size * _ROW * 6 // 5, lambda folder: _write_files(folder, size, random)
+    )
     return place
-
-
-@contextmanager
-def _alone(place: Path) -> Iterator[None]:
-    """Let the ranks of this host, and of other runs, in one by one: the first makes the files."""
-    with (place / ".lock").open("w") as lock:
-        # On a file system without locks all make the files, and one rename wins.
-        with suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def write_synthetic(place: Path, size: int, seed: int = 0) -> None:
@@ -128,18 +100,8 @@ def write_synthetic(place: Path, size: int, seed: int = 0) -> None:
     Raises:
         OSError: the disk is full, or the folder is not writable.
     """
-    scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=place))
-    try:
-        _write_files(scratch, size, np.random.default_rng(seed))
-        (scratch / MARKER).write_text(json.dumps({"images": size, "seed": seed}) + "\n")
-        scratch.chmod(0o755)
-        try:
-            scratch.rename(place / _FOLDER)
-        except OSError:
-            if not (place / _FOLDER / MARKER).is_file():
-                raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    random = np.random.default_rng(seed)
+    write_whole(place, _FOLDER, lambda folder: _write_files(folder, size, random))
 
 
 def _write_files(folder: Path, size: int, random: np.random.Generator) -> None:
@@ -164,6 +126,7 @@ def _write_files(folder: Path, size: int, random: np.random.Generator) -> None:
         _dump(folder / name, batch)
     meta = {"num_cases_per_batch": size // parts, "label_names": list(CLASSES), "num_vis": _ROW}
     _dump(folder / "batches.meta", meta)
+    (folder / MARKER).write_text(json.dumps({"images": size}) + "\n")
 
 
 def _dump(path: Path, value: object) -> None:

@@ -6,23 +6,29 @@ reads the options, wraps the model, and tells how far the run is.
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, default_collate
 
 from torchtop_workloads import arguments, registry
+from torchtop_workloads.batches import (
+    Batch,
+    first_batches,
+    laid_out,
+    random_batches,
+    resident_loader,
+)
+from torchtop_workloads.ending import fail
+from torchtop_workloads.report import Report, tell
 
 try:
     from torchtop import log
@@ -34,6 +40,7 @@ except ImportError:  # another interpreter, which has no torchtop
 
 __all__ = [
     "Batch",
+    "DataError",
     "Job",
     "Report",
     "fail",
@@ -46,11 +53,16 @@ __all__ = [
     "wrap",
 ]
 
-Batch = tuple[Tensor, Tensor]
-Hook = Callable[[], None]
 
-PRINT_EVERY = 50
-"""Steps between two progress lines: reading the loss for one waits for the GPU."""
+_LR_BATCH = 256
+"""The batch that learning rates are told for: Goyal et al., arXiv 1706.02677."""
+
+
+class DataError(RuntimeError):
+    """A data set cannot be read; the message is one line that says what to do.
+
+    It may be raised in a loader's worker, and ends the run with its line alone.
+    """
 
 
 @dataclass(frozen=True)
@@ -89,7 +101,7 @@ class Job:
         """A batch on the device, copied without waiting; as it is where it lies there."""
         samples, labels = batch
         return (
-            _laid_out(samples, self.memory_format).to(self.device, non_blocking=True),
+            laid_out(samples, self.memory_format).to(self.device, non_blocking=True),
             labels.to(self.device, non_blocking=True),
         )
 
@@ -116,7 +128,8 @@ def job(name: str, argv: Sequence[str] | None = None) -> Iterator[Job]:
         argv: its options; those of this process when omitted.
 
     Raises:
-        SystemExit: with status 2 and one line on stderr when the options do not fit.
+        SystemExit: with one line on stderr, and status 2 when the options do not fit, or 1 when
+            the data cannot be read.
     """
     workload = registry.find(name)
     given = arguments.parse(workload, sys.argv[1:] if argv is None else argv)
@@ -125,19 +138,24 @@ def job(name: str, argv: Sequence[str] | None = None) -> Iterator[Job]:
         for key, default in (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "1"))
     )
     device = _device(local_rank)
+    gpus = torch.cuda.device_count() if device.type == "cuda" else None
     try:
-        workload.check(given, world_size, device.type)
+        workload.check(given, world_size, device.type, gpus)
     except ValueError as error:
         fail(f"{name}: {error}", status=2)
-    options = _fill_in(workload, given, device, world_size)
+    batch, places = workload.batch(given, world_size, device.type, gpus)
+    options = _fill_in(workload, {**given, "batch": batch}, device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     torch.manual_seed(options.seed)
     if options.parallel == "ddp" and "RANK" in os.environ:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    made = Job(rank, local_rank, world_size, device, options.batch // world_size, options)
-    made.say(f"{name}: {world_size} x {_device_name(device)}, batch {options.batch} in all")
-    yield made
+    made = Job(rank, local_rank, world_size, device, batch // world_size, options)
+    made.say(f"{name}: {places} x {_device_name(device)}, batch {batch} in all")
+    try:
+        yield made
+    except DataError as error:
+        fail(_last_words(error))
     # Not in a `finally`: after an error on this rank the others may hang in a collective, and a
     # teardown that waits for them would hide the error.
     if dist.is_initialized():
@@ -145,21 +163,28 @@ def job(name: str, argv: Sequence[str] | None = None) -> Iterator[Job]:
 
 
 def _fill_in(
-    workload: registry.Workload,
-    given: dict[str, registry.Value | None],
-    device: torch.device,
-    world_size: int,
+    workload: registry.Workload, given: dict[str, registry.Value | None], device: torch.device
 ) -> SimpleNamespace:
     """Every option by name: as given, else its default."""
     values = {
-        option.name: option.default_for(device.type, world_size)
+        option.name: option.default_for(device.type, 1)
         if given[option.name] is None
         else given[option.name]
         for option in workload.options
     }
     if values["data"] == "memory" and given["workers"] is None:
         values["workers"] = 0  # batches that exist already need no one to load them
-    return SimpleNamespace(**values)
+    options = SimpleNamespace(**values)
+    if values.get("scale_lr"):
+        options.lr *= options.batch / _LR_BATCH
+    return options
+
+
+def _last_words(error: DataError) -> str:
+    """The line of an error, which a loader's worker sends with its traceback around it."""
+    name = f"{DataError.__name__}: "
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1].rpartition(name)[2] if lines else name
 
 
 def _device(local_rank: int) -> torch.device:
@@ -181,12 +206,13 @@ def _device_name(device: torch.device) -> str:
 
 
 def wrap(model: nn.Module, job: Job, **ddp_options: Any) -> nn.Module:
-    """Move a model to the rank's device, and average its gradients over the ranks.
+    """Move a model to the rank's device, and train it in parallel as the options say.
 
     Args:
         model: built alike on all ranks.
         job: whose device and options.
-        **ddp_options: further arguments of DistributedDataParallel.
+        **ddp_options: further arguments of DistributedDataParallel, which averages the gradients
+            over the ranks.
     """
     model = model.to(job.device)
     if job.memory_format is torch.channels_last:
@@ -195,168 +221,31 @@ def wrap(model: nn.Module, job: Job, **ddp_options: Any) -> nn.Module:
         device_ids = [job.local_rank] if job.device.type == "cuda" else None
         model = DistributedDataParallel(model, device_ids=device_ids, **ddp_options)
     elif job.options.parallel == "dp":
-        model = nn.DataParallel(model)
-    if job.options.compile:
+        model = nn.DataParallel(_Autocast(model, job))
+    return _compiled(model) if job.options.compile else model
+
+
+class _Autocast(nn.Module):
+    """A model that enters autocast itself: DataParallel's threads do not inherit its type."""
+
+    def __init__(self, model: nn.Module, job: Job) -> None:
+        super().__init__()
+        self.model = model
+        self._type = job.device.type
+        self._enabled = job.options.amp
+
+    def forward(self, *inputs: Tensor) -> Any:
+        with torch.autocast(self._type, torch.bfloat16, enabled=self._enabled):
+            return self.model(*inputs)
+
+
+def _compiled(model: nn.Module) -> nn.Module:
+    if not hasattr(torch, "compile"):
+        fail(f"PyTorch {torch.__version__} has no torch.compile, which came with 2.0", status=2)
+    try:
+        if not hasattr(model, "compile"):  # it came after torch.compile
+            return torch.compile(model)  # type: ignore[return-value]
         model.compile()
+    except RuntimeError as error:  # a Python that this release cannot compile for
+        fail(f"compile: {str(error).splitlines()[0]}", status=2)
     return model
-
-
-class ResidentBatches(Dataset[Batch]):
-    """Batches made once and handed out again and again."""
-
-    def __init__(self, batches: Sequence[Batch], length: int, fetch: Hook | None) -> None:
-        self._batches = batches
-        self._length = length
-        self._fetch = fetch
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: int) -> Batch:
-        if self._fetch is not None:
-            self._fetch()
-        return self._batches[index % len(self._batches)]
-
-
-def resident_loader(
-    batches: Sequence[Batch],
-    job: Job,
-    *,
-    length: int = 500,
-    fetch: Hook | None = None,
-) -> DataLoader[Batch]:
-    """A loader of batches that exist already, so that compute is measured and not loading.
-
-    Without loader workers the batches lie on the device. With workers they stay in host memory and
-    pass through the workers, since a CUDA tensor must not enter a forked process.
-
-    Args:
-        batches: pairs of tensors (samples first), as many as memory allows.
-        job: whose device and loader options.
-        length: batches in an epoch.
-        fetch: called for each batch, where it is loaded.
-    """
-    workers = job.options.workers
-    if workers == 0:
-        batches = [
-            (_laid_out(samples, job.memory_format).to(job.device), labels.to(job.device))
-            for samples, labels in batches
-        ]
-    return DataLoader(
-        ResidentBatches(batches, length, fetch),
-        batch_size=None,  # the items are batches already
-        num_workers=workers,
-        pin_memory=job.pin_memory and workers > 0,
-        persistent_workers=workers > 0,
-    )
-
-
-def _laid_out(samples: Tensor, memory_format: torch.memory_format) -> Tensor:
-    return samples.to(memory_format=memory_format) if samples.dim() == 4 else samples
-
-
-def first_batches(
-    dataset: Dataset[Any], indices: Iterable[Any], job: Job, *, count: int = 4
-) -> list[Batch]:
-    """The first batches that a loader would make, without a loader.
-
-    Args:
-        dataset: of (sample, label) pairs.
-        indices: which samples, in order; a sampler, say.
-        job: whose batch size.
-        count: number of batches at most.
-    """
-    chosen = list(itertools.islice(indices, count * job.batch))
-    whole = len(chosen) - len(chosen) % job.batch
-    return [
-        default_collate([dataset[index] for index in chosen[start : start + job.batch]])
-        for start in range(0, whole, job.batch)
-    ]
-
-
-def random_batches(shape: Sequence[int], job: Job, *, count: int = 4) -> list[Batch]:
-    """Batches of noise around one pattern for each of ten classes, so that a loss can fall.
-
-    Args:
-        shape: of one sample.
-        job: whose batch size and seed; each rank gets other batches.
-        count: number of batches.
-
-    Returns:
-        Pairs of float32 samples (batch, *shape) and int64 labels (batch,), on the host.
-    """
-    generator = torch.Generator().manual_seed(job.options.seed)
-    patterns = torch.randn(10, *shape, generator=generator)
-    generator.manual_seed(job.options.seed + 1 + job.rank)
-    batches = []
-    for _ in range(count):
-        labels = torch.randint(10, (job.batch,), generator=generator)
-        noise = torch.randn(job.batch, *shape, generator=generator)
-        batches.append((patterns[labels] + noise, labels))
-    return batches
-
-
-class Report:
-    """Tells how far the run is: to torchtop how long it will be, and a line now and then.
-
-    Args:
-        job: this rank.
-        loader: whose length is an epoch.
-        **facts: further facts for torchtop, such as ``synthetic_data``.
-
-    Raises:
-        SystemExit: the loader has no whole batch.
-    """
-
-    def __init__(self, job: Job, loader: DataLoader[Batch], **facts: object) -> None:
-        if len(loader) == 0:
-            fail(f"the data set is smaller than one batch of {job.options.batch}: lower batch")
-        self._job = job
-        self._total: int = job.options.steps or job.options.epochs * len(loader)
-        self._step = 0
-        self._started = self._last = time.perf_counter()
-        tell(total_steps=self._total, **facts)
-        job.say(f"training for {self._total} steps, {len(loader)} in an epoch")
-
-    def step(self, loss: Tensor | None = None) -> bool:
-        """Count a finished step.
-
-        Args:
-            loss: read (which waits for the device) only where a line is printed; None where the
-                script must never wait for the device.
-
-        Returns:
-            Whether it was the last.
-        """
-        self._step += 1
-        done = self._step == self._total
-        if self._step % PRINT_EVERY == 0 or done:
-            self._print(loss)
-        if done:
-            seconds = time.perf_counter() - self._started
-            self._job.say(f"done: {self._total} steps in {seconds:.1f} s")
-        return done
-
-    def _print(self, loss: Tensor | None) -> None:
-        if self._job.rank:
-            return
-        now = time.perf_counter()
-        steps = (self._step - 1) % PRINT_EVERY + 1
-        milliseconds = (now - self._last) * 1000 / steps
-        shown = "" if loss is None else f"  loss {loss.item():.4f}"
-        self._job.say(f"step {self._step}/{self._total}{shown}  {milliseconds:.1f} ms a step")
-        self._last = now
-
-
-def tell(**facts: object) -> None:
-    """Tell torchtop facts about this script, where it runs under torchtop; else do nothing."""
-    runtime = sys.modules.get("_torchtop_runtime")
-    receive = getattr(runtime, "tell", None)
-    if receive is not None:
-        receive(facts)
-
-
-def fail(message: str, status: int = 1) -> NoReturn:
-    """End this process with one line on stderr."""
-    print(message, file=sys.stderr, flush=True)
-    raise SystemExit(status)

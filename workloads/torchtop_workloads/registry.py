@@ -6,163 +6,13 @@ lines from the same table, so every option is declared once.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from torchtop_workloads.options import Option, Value
+from torchtop_workloads.workload import Workload
 
-Value = bool | int | float | str
+__all__ = ["FAULT_PREFIX", "WORKLOADS", "Option", "Value", "Workload", "find"]
 
 FAULT_PREFIX = "fault:"
 """What the names of workloads with a known fault begin with; they are not in the catalog."""
-
-_KINDS = {"int": "a whole number", "float": "a number"}
-_SWITCH = {
-    **dict.fromkeys(("on", "true", "yes", "1"), True),
-    **dict.fromkeys(("off", "false", "no", "0"), False),
-}
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option of a workload.
-
-    Attributes:
-        name: an identifier (``pin_memory``); on a command line also with dashes.
-        type: ``int``, ``float``, ``bool`` or ``str``.
-        default: the value when it is not given; None where the help says what happens then.
-        help: one line, with the unit.
-        choices: the values allowed for a ``str``; empty means any.
-        minimum: the smallest number allowed; None means any.
-        cpu_default: the default on a CPU where it differs: sizes are scaled down there.
-        per_rank: whether the default is for one rank and grows with the number of ranks.
-    """
-
-    name: str
-    type: str
-    default: Value | None
-    help: str
-    choices: tuple[str, ...] = ()
-    minimum: float | None = None
-    cpu_default: Value | None = None
-    per_rank: bool = False
-
-    @property
-    def flag(self) -> str:
-        """The option on a command line, such as ``--pin-memory``."""
-        return "--" + self.name.replace("_", "-")
-
-    def parse(self, text: str) -> Value:
-        """Read a value as a person writes it.
-
-        Raises:
-            ValueError: with one line that says what the value must be.
-        """
-        if self.type == "bool":
-            return self._switch(text)
-        if self.type == "str":
-            return self._word(text)
-        return self._number(text)
-
-    def default_for(self, device: str, world_size: int) -> Value | None:
-        """The default on a device type (``cuda`` or ``cpu``) for that many ranks."""
-        value = self.default
-        if device == "cpu" and self.cpu_default is not None:
-            value = self.cpu_default
-        if self.per_rank and isinstance(value, int):
-            return value * world_size
-        return value
-
-    def default_text(self) -> str:
-        """The default in words, for a help text; empty where the help says it already."""
-        if self.default is None:
-            return ""
-        words = _shown(self.default)
-        if self.cpu_default is not None:
-            words += f" on a GPU, {_shown(self.cpu_default)} on a CPU"
-        return words + (", for each rank" if self.per_rank else "")
-
-    def _switch(self, text: str) -> bool:
-        value = _SWITCH.get(text.strip().lower())
-        if value is None:
-            raise ValueError(f"{self.name} must be on or off, not {text!r}")
-        return value
-
-    def _word(self, text: str) -> str:
-        if self.choices and text not in self.choices:
-            raise ValueError(f"{self.name} must be {' or '.join(self.choices)}, not {text!r}")
-        if not text:
-            raise ValueError(f"{self.name} must not be empty")
-        return text
-
-    def _number(self, text: str) -> Value:
-        wanted = _KINDS[self.type]
-        try:
-            value = int(text) if self.type == "int" else float(text)
-        except ValueError:
-            raise ValueError(f"{self.name} must be {wanted}, not {text!r}") from None
-        if not math.isfinite(value):
-            raise ValueError(f"{self.name} must be {wanted}, not {text!r}")
-        if self.minimum is not None and value < self.minimum:
-            raise ValueError(f"{self.name} must be at least {self.minimum:g}, not {text}")
-        return value
-
-
-@dataclass(frozen=True)
-class Workload:
-    """One built-in training script.
-
-    Attributes:
-        name: what a person types.
-        module: its import path, for ``torchrun -m``.
-        summary: what it trains, in one line.
-        teaches: the bottleneck that it demonstrates, in one line.
-        options: its options, in the order of its help.
-        devices: the types of device that it runs on.
-    """
-
-    name: str
-    module: str
-    summary: str
-    teaches: str
-    options: tuple[Option, ...]
-    devices: tuple[str, ...] = ("cuda", "cpu")
-
-    @property
-    def path(self) -> Path:
-        """The script's file, which also runs by path."""
-        return Path(__file__).with_name(self.module.rpartition(".")[2] + ".py")
-
-    def check(
-        self, values: Mapping[str, Value | None], world_size: int, device: str = "cuda"
-    ) -> None:
-        """Check what depends on where it runs.
-
-        Args:
-            values: parsed options by name; an option that is missing or None takes its default.
-            world_size: the number of ranks.
-            device: the type of device, ``cuda`` or ``cpu``.
-
-        Raises:
-            ValueError: with one line that says what to change.
-        """
-        if device not in self.devices:
-            raise ValueError("this needs a GPU: it cannot happen on a CPU")
-        parallel = values.get("parallel") or "ddp"
-        if parallel != "ddp" and world_size > 1:
-            raise ValueError(
-                f"parallel={parallel} runs in one process, not {world_size}: start one process, "
-                "or use parallel=ddp"
-            )
-        batch = values.get("batch")
-        if batch is None:
-            (option,) = (option for option in self.options if option.name == "batch")
-            batch = option.default_for("cuda", world_size)
-        if isinstance(batch, int) and batch % world_size:
-            raise ValueError(
-                f"batch {batch} cannot be split evenly over {world_size} ranks: "
-                f"use a multiple of {world_size}"
-            )
 
 
 def find(name: str) -> Workload:
@@ -178,50 +28,49 @@ def find(name: str) -> Workload:
     return {workload.name: workload for workload in WORKLOADS}[name]
 
 
-def _shown(value: Value) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return str(value)
-
-
-def _batch(default: int, cpu_default: int | None = None, *, per_rank: bool = True) -> Option:
-    help_text = "samples in a step over all ranks together"
-    return Option("batch", "int", default, help_text, (), 1, cpu_default, per_rank)
-
-
-def _loading(workers: int, *, data: str) -> tuple[Option, ...]:
-    choices = ("files", "memory") if data == "files" else ("memory",)
-    options = (
-        Option(
-            "workers", "int", workers, "loader processes for each rank; data=memory: 0", minimum=0
-        ),
-        Option("pin_memory", "bool", True, "page-locked host memory for batches (GPU only)"),
-        Option("data", "str", data, "read files, or make the batches once in memory", choices),
-    )
-    if data != "files":
-        return options
-    where = "folder with cifar-10-batches-py (default: torchtop's cache); made up where absent"
-    size = "images to make up where the real files are absent"
+def _batch(
+    default: int, cpu_default: int | None = None, *, per_rank: bool = True
+) -> tuple[Option, ...]:
+    together = "samples in a step over all GPUs (or ranks) together"
     return (
-        *options,
-        Option("data_dir", "str", None, where),
-        Option("synthetic_size", "int", 50000, size, minimum=10),
+        Option("batch", "int", default, together, (), 1, cpu_default, per_rank),
+        Option("batch_per_gpu", "int", None, "the same for each GPU, instead of batch", minimum=1),
     )
+
+
+def _loading(workers: int, *files: Option) -> tuple[Option, ...]:
+    """How batches are loaded; with `files`, options of a data set on disk, from there."""
+    choices = ("files", "memory") if files else ("memory",)
+    many = "loader processes for each rank; data=memory: 0"
+    made = "read files, or make the batches once in memory" if files else "made once in memory"
+    return (
+        Option("workers", "int", workers, many, minimum=0),
+        Option("pin_memory", "bool", True, "page-locked host memory for batches (GPU only)"),
+        Option("data", "str", choices[0], made, choices),
+        *files,
+    )
+
+
+def _files(what: str, size: int, cpu_size: int | None = None) -> tuple[Option, ...]:
+    where = f"folder with {what} (default: torchtop's cache); made up where they are absent"
+    many = "images to make up where the real files are absent"
+    return (
+        Option("data_dir", "str", None, where),
+        Option("synthetic_size", "int", size, many, (), 10, cpu_size),
+    )
+
+
+_CIFAR = _files("cifar-10-batches-py", 50000)
 
 
 def _model(*, amp: bool = False, channels_last: bool | None = False) -> tuple[Option, ...]:
     layout = () if channels_last is None else (_channels_last(channels_last),)
+    how = "ddp: a process for each GPU; dp: DataParallel, one process for all; single: one GPU"
     return (
         Option("compile", "bool", False, "run the model through torch.compile"),
         Option("amp", "bool", amp, "compute in bfloat16 (autocast)", cpu_default=_off(amp)),
         *layout,
-        Option(
-            "parallel",
-            "str",
-            "ddp",
-            "DistributedDataParallel; dp or single: one process",
-            ("ddp", "dp", "single"),
-        ),
+        Option("parallel", "str", "ddp", how, ("ddp", "dp", "single")),
     )
 
 
@@ -235,12 +84,27 @@ def _off(default: bool) -> bool | None:
     return False if default else None
 
 
-_RUN = (
-    Option("steps", "int", None, "optimizer steps, over as many epochs as it takes", minimum=1),
-    Option("epochs", "int", 90, "passes over the data, where steps is not given", minimum=1),
-    Option("seed", "int", 0, "seed of the weights, the data and their order", minimum=0),
-    Option("lr", "float", 0.01, "learning rate of SGD", minimum=0),
-)
+def _run(lr: float = 0.01) -> tuple[Option, ...]:
+    scaled = "multiply lr by batch / 256, as the linear scaling rule has it"
+    return (
+        Option("steps", "int", None, "optimizer steps, over as many epochs as it takes", minimum=1),
+        Option("seconds", "float", None, "or about so many seconds after warmup", minimum=0.1),
+        Option("warmup", "int", 20, "steps before seconds begin to count", minimum=2),
+        Option("epochs", "int", 90, "passes over the data, where neither is given", minimum=1),
+        Option("seed", "int", 0, "seed of the weights, the data and their order", minimum=0),
+        Option("lr", "float", lr, "learning rate", minimum=0),
+        Option("scale_lr", "bool", False, scaled),
+    )
+
+
+def _transformer(layers: int, seq_len: int, cpu_seq_len: int, vocab: int) -> tuple[Option, ...]:
+    return (
+        Option("layers", "int", layers, "number of layers", (), 1, 2),
+        Option("width", "int", 768, "width of the layers; a multiple of heads", (), 1, 128),
+        Option("heads", "int", 12, "attention heads", (), 1, 4),
+        Option("seq_len", "int", seq_len, "tokens in a sequence", (), 2, cpu_seq_len),
+        Option("vocab", "int", vocab, "different tokens", (), 16, 1000),
+    )
 
 
 def _conv_stack(depth: int, cpu_depth: int) -> tuple[Option, ...]:
@@ -257,7 +121,7 @@ WORKLOADS: tuple[Workload, ...] = (
         "torchtop_workloads.resnet50_cifar10",
         "ResNet-50 on CIFAR-10 files, the textbook DDP script",
         "what an ordinary script spends its time on: small images seldom fill a large GPU",
-        (_batch(256, per_rank=False), *_loading(4, data="files"), *_model(), *_RUN),
+        (*_batch(256, per_rank=False), *_loading(4, *_CIFAR), *_model(), *_run()),
     ),
     Workload(
         "compute-heavy",
@@ -265,10 +129,10 @@ WORKLOADS: tuple[Workload, ...] = (
         "a stack of wide convolutions on batches that are on the GPU already",
         "healthy: the GPU computes nearly all the time and is the limit",
         (
-            _batch(64, 16),
-            *_loading(0, data="memory"),
+            *_batch(64, 16),
+            *_loading(0),
             *_model(amp=True, channels_last=True),
-            *_RUN,
+            *_run(),
             *_conv_stack(12, 4),
         ),
     ),
@@ -278,10 +142,10 @@ WORKLOADS: tuple[Workload, ...] = (
         "a small network on CIFAR-10 files that are slow to read",
         "data stall: the GPU waits because the loader workers cannot keep up",
         (
-            _batch(128),
-            *_loading(4, data="files"),
+            *_batch(128),
+            *_loading(4, *_CIFAR),
             *_model(),
-            *_RUN,
+            *_run(),
             Option("item_ms", "float", 2.0, "extra time to read one image, ms", minimum=0),
         ),
     ),
@@ -291,10 +155,10 @@ WORKLOADS: tuple[Workload, ...] = (
         "a wide perceptron with large gradients and a small batch",
         "exposed communication: the all-reduce takes longer than the backward that could hide it",
         (
-            _batch(32, 4),
-            *_loading(0, data="memory"),
+            *_batch(32, 4),
+            *_loading(0),
             *_model(channels_last=None),
-            *_RUN,
+            *_run(),
             Option("width", "int", 8192, "width of the layers", (), 1, 1536),
             Option("depth", "int", 8, "number of layers", minimum=1),
             Option("bucket_mb", "int", 25, "size of DDP's gradient buckets, MiB", (), 1, 1024),
@@ -306,10 +170,10 @@ WORKLOADS: tuple[Workload, ...] = (
         "a stack of convolutions in which one rank is slower than the others",
         "straggler wait: every rank waits in the all-reduce for the slowest",
         (
-            _batch(64, 8),
-            *_loading(0, data="memory"),
+            *_batch(64, 8),
+            *_loading(0),
             *_model(amp=True, channels_last=True),
-            *_RUN,
+            *_run(),
             *_conv_stack(6, 2),
             Option("slow_rank", "int", 1, "the slow rank; the last one if out of range", minimum=0),
             Option("delay_ms", "float", 30.0, "how much slower it is in each step, ms", minimum=0),
@@ -328,10 +192,10 @@ WORKLOADS: tuple[Workload, ...] = (
         "a deep stack of small layers, each a few microseconds of work for a GPU",
         "launch-bound: the host cannot issue kernels as fast as the GPU executes them",
         (
-            _batch(128, 32),
-            *_loading(0, data="memory"),
+            *_batch(128, 32),
+            *_loading(0),
             *_model(channels_last=None),
-            *_RUN,
+            *_run(),
             Option("width", "int", 128, "width of the layers", (), 1, 64),
             Option("depth", "int", 150, "number of layers", (), 1, 100),
         ),
@@ -342,10 +206,10 @@ WORKLOADS: tuple[Workload, ...] = (
         "a perceptron behind many small operations, whose loss is read in every step",
         "hidden synchronisation: reading a result makes the host lose its lead over the GPU",
         (
-            _batch(12288, 1024),
-            *_loading(0, data="memory"),
+            *_batch(12288, 1024),
+            *_loading(0),
             *_model(amp=True, channels_last=None),
-            *_RUN,
+            *_run(),
             Option("features", "int", 32, "numbers in a row", minimum=1),
             Option("ops", "int", 300, "small operations before the layers", (), 0, 100),
             Option("width", "int", 4096, "width of the layers", (), 1, 256),
@@ -353,5 +217,47 @@ WORKLOADS: tuple[Workload, ...] = (
             Option("read_every", "int", 1, "steps between two readings of the loss", minimum=1),
         ),
     ),
+    Workload(
+        "resnet50-imagenet",
+        "torchtop_workloads.resnet50_imagenet",
+        "ResNet-50 on ImageNet-sized JPEG files, 224 x 224 pixels",
+        "what decoding costs: a large GPU eats JPEG files faster than many cores decode them",
+        (
+            *_batch(64, 4),
+            *_loading(8, *_files("train/CLASS/*.jpg", 2000, 200)),
+            *_model(),
+            *_run(),
+            Option("image_size", "int", 224, "height and width after cropping", (), 32, 64),
+        ),
+        keyed=False,
+    ),
+    Workload(
+        "bert-base",
+        "torchtop_workloads.bert_base",
+        "a BERT-base-sized encoder that classifies sequences; needs torch alone",
+        "what compile and amp give: many pointwise kernels between large matrix products",
+        (
+            *_batch(32, 4),
+            *_loading(0),
+            *_model(channels_last=None),
+            *_run(5e-5),
+            *_transformer(12, 128, 32, 30522),
+        ),
+        keyed=False,
+    ),
+    Workload(
+        "gpt2-small",
+        "torchtop_workloads.gpt2_small",
+        "a GPT-2-small-sized language model, in tokens a second; needs torch alone",
+        "how attention, a large vocabulary and the optimizer share a step",
+        (
+            *_batch(8, 4),
+            *_loading(0),
+            *_model(channels_last=None),
+            *_run(3e-4),
+            *_transformer(12, 1024, 32, 50257),
+        ),
+        keyed=False,
+    ),
 )
-"""The built-in workloads, in the order of the keys 1, 2, ... of the viewer."""
+"""The built-in workloads: first those that the keys 1, 2, ... of the viewer start, in order."""

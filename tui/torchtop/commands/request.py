@@ -106,11 +106,29 @@ def workload_spec(
     )
     spec = _placed(spec, wish, args.python, tell)
     if entry.builtin:
-        values = {o.name: o.parse(checked[o.name]) for o in entry.options if o.name in checked}
-        try:
-            entry.builtin.check(values, spec.nproc, spec.device)
-        except ValueError as error:
-            raise UsageError(f"{entry.name}: {error}") from None
+        spec = _in_processes(spec, entry, wish)
+    return spec
+
+
+def _in_processes(spec: LaunchSpec, entry: Entry, wish: Wish) -> LaunchSpec:
+    """The launch of a built-in workload in as many processes as its way of parallelism has.
+
+    Raises:
+        UsageError: its options do not fit where it shall run.
+    """
+    options = {
+        o.name: o.parse(spec.options[o.name]) for o in entry.options if o.name in spec.options
+    }
+    gpus = spec.nproc if spec.device == "cuda" else None
+    if options.get("parallel") in ("dp", "single") and (wish.nproc or 1) == 1:
+        # One process: it sees all the GPUs, or the only one that it uses.
+        seen = spec.gpu_uuids if options["parallel"] == "dp" else spec.gpu_uuids[:1]
+        spec = replace(spec, nproc=1, gpu_uuids=seen)
+    try:
+        if entry.builtin:
+            entry.builtin.check(options, spec.nproc, spec.device, gpus)
+    except ValueError as error:
+        raise UsageError(f"{entry.name}: {error}") from None
     return spec
 
 

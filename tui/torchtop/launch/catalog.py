@@ -25,7 +25,7 @@ class Entry:
     """One workload of the catalog.
 
     Attributes:
-        key: the key that starts it in the viewer; None from the tenth on.
+        key: the key that starts it in the viewer; None where there is none.
         name: what a person types.
         summary: what it trains, one line.
         source: ``builtin``, or ``file`` for one from a ``torchtop.toml``.
@@ -165,14 +165,14 @@ def load_catalog(cwd: Path) -> Catalog:
         cwd: the directory whose ``torchtop.toml`` counts.
     """
     config = load_config(cwd, {workload.name for workload in WORKLOADS})
-    keys = [*_KEYS, *[None] * (len(WORKLOADS) + len(config.workloads))]
+    keys = iter(_KEYS)
     built_in = [
-        Entry(key, w.name, w.summary, "builtin", w.options, builtin=w)
-        for key, w in zip(keys, WORKLOADS, strict=False)
+        Entry(next(keys, None) if w.keyed else None, w.name, w.summary, "builtin", w.options, w)
+        for w in WORKLOADS
     ]
     own = [
-        Entry(key, w.name, printable(w.summary), "file", w.options, own=w)
-        for key, w in zip(keys[len(WORKLOADS) :], config.workloads, strict=False)
+        Entry(next(keys, None), w.name, printable(w.summary), "file", w.options, own=w)
+        for w in config.workloads
     ]
     return Catalog((*built_in, *own), config)
 
