@@ -11,6 +11,28 @@ from torchtop.session.records import PHASE_COLUMNS
 MS = 1_000_000
 
 
+def mark(
+    code: str, host_ns: int, device_ns: int | None = None, lag_ns: int | None = None, **more: Any
+) -> Mark:
+    """A marker that the device has passed, if `device_ns` is given."""
+    made = Mark()
+    made.code, made.host_ns = code, host_ns
+    for name, value in {"device_ns": device_ns, "lag_ns": lag_ns, **more}.items():
+        setattr(made, name, value)
+    return made
+
+
+def passed(step: int) -> tuple[int, list[Mark]]:
+    """A step of 700 microseconds and 8 samples: 100 microseconds in each phase."""
+    codes = "B1 O0 O1 D0 D1 B0 BC B1"
+    marks = [
+        mark(code, step * MS + at, step * MS + at, 0)
+        for at, code in zip(range(0, 800_000, 100_000), codes.split(), strict=True)
+    ]
+    marks[4].extra = (8, None)
+    return step, marks
+
+
 class Stream:
     """Markers at chosen intervals, fed to an assembler as they are made.
 
@@ -27,7 +49,7 @@ class Stream:
         """One marker, `after_ms` of device time after the last."""
         self._device_ns += round(after_ms * MS)
         host_ns = 7_000_000_000 + self._device_ns - lag_ns
-        made = Mark(code, host_ns, self._device_ns, lag_ns, 3_000, extra)
+        made = mark(code, host_ns, self._device_ns, lag_ns, width_ns=3_000, extra=extra)
         self.marks.append(made)
         self.assembler.add(made)
 

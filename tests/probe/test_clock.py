@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from probe.marks import mark
 from torchtop.probe.clock import ClockInterval, CudaClock, HostClock, Mark
 
 MS = 1_000_000
@@ -102,16 +103,15 @@ def test_a_clock_that_jumps_is_believed_after_a_window() -> None:
 def test_on_a_cpu_a_marker_is_passed_at_once_and_never_lags() -> None:
     clock = HostClock()
 
-    marks = [clock.stamp("B0"), clock.stamp("B1", True), clock.stamp("O0", full=False)]
+    marks = [clock.stamp("B0"), clock.stamp("B1", True)]
     clock.refresh_stream()
     clock.touch(marks[1])
 
     assert clock.resolve(marks)
-    assert [mark.lag_ns for mark in marks[:2]] == [0, 0]
+    assert [mark.lag_ns for mark in marks] == [0, 0]
     assert marks[0].device_ns == 0
     assert marks[1].device_ns == marks[1].host_ns - marks[0].host_ns
     assert marks[1].extra is True
-    assert marks[2].device_ns is None
 
 
 class FakeEvent:
@@ -228,7 +228,7 @@ def test_steps_share_the_marker_between_them() -> None:
 def test_markers_that_are_not_measured_record_nothing_and_hold_nothing_up() -> None:
     gpu = FakeGpu()
     clock = CudaClock(gpu, device=0)
-    light = [clock.stamp(code, full=False) for code in ("B1", "D0", "B1")]
+    light = [mark(code, at) for at, code in enumerate(("B1", "D0", "B1"))]
 
     assert clock.resolve(light)
 

@@ -65,17 +65,21 @@ class StepAssembler:
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self._step = -1
-        self._marks: List[Mark] = []
+        self.step = 0
+        """The step under way: how many have ended since the first backward."""
+        self.marks: List[Mark] = []
         """Since the end of the last step, which is the first of them once there was one."""
         self._whole = False
         """Whether the first of them is that end."""
-        self._end: Optional[int] = None
-        """Where among them the step ends, as far as is known."""
+        self.end: Optional[int] = None
+        """Where among them the step ends, as far as is known: the next marker belongs to the step
+        after the one under way."""
         self._end_is_sync = False
         self.ends_late = False
         """Whether a step was ever found to go on after its end had been held: several models take
         their turns in one."""
+        self.heeds_backward = True
+        """Whether a ``B0`` may cut a step; otherwise it matters to those that are measured only."""
         self._optimizer_stepped = False
         self._optimizer_known = False
         self._backwards = 0
@@ -87,60 +91,57 @@ class StepAssembler:
         self._patience = _NO_LOADER
 
     @property
-    def step(self) -> int:
-        """The step under way: how many have ended since the first backward."""
-        return self._step + 1
-
-    @property
-    def end_is_held(self) -> bool:
-        """Whether the next marker belongs to the step after the one under way, as far as known."""
-        return self._end is not None
-
-    @property
     def last(self) -> Optional[Mark]:
         """The last marker, if it belongs to the step under way."""
-        return self._marks[-1] if self._marks else None
+        return self.marks[-1] if self.marks else None
 
     def add(self, mark: Mark) -> None:
-        """Take in the next marker."""
+        """Take in the next marker.
+
+        ``D1``, ``BC``, ``O0`` and, where `heeds_backward` is not set, ``B0`` begin and end nothing:
+        a step that is not measured need not have them.
+        """
+        # Flat, for this is done several times a step with cold caches, where each call costs.
         code = mark.code
-        self._marks.append(mark)
+        marks = self.marks
+        marks.append(mark)
         if code == "D0":
-            self._batch_asked_for()
-            self._close()
-        elif code == "B0":
-            if self._uses_loader and self._since_batch >= self._patience:
-                self._leave_loader()
-            if not self._uses_loader:
+            if self._since_batch >= self._patience:
+                self._patience *= 2  # training had not left its loader: it only took long
+            self._loader_seen, self._since_batch = True, 0
+            if self._backward_seen:
                 self._close()
+        elif code == "B1":
+            extra = mark.extra
+            self._backwards += extra is not False
+            self._backward_seen = True
+            self._kept_from_sync = extra is False
+            if extra:
+                self._end_here(sync=True)
         elif code == "O1":
             self._optimizer_stepped = self._optimizer_known = True
             self._since_batch += 1
-            if self._end is None or not self._end_is_sync:
+            if self._since_batch >= self._patience:
+                self.heeds_backward = True
+            if self.end is None or not self._end_is_sync:
                 self._end_here(sync=False)
-        elif code == "B1":
-            self._backwards += mark.extra is not False
-            self._backward_seen = True
-            self._kept_from_sync = mark.extra is False
-            if mark.extra:
-                self._end_here(sync=True)
-        if len(self._marks) > _MOST_MARKS:
+        elif code == "B0" and self.heeds_backward:
+            if self._uses_loader and self._since_batch >= self._patience:
+                self._leave_loader()
+            if not self._uses_loader and self._backward_seen:
+                self._close()
+        if len(marks) > _MOST_MARKS:
             self._forget()
 
     def expect_loader(self) -> None:
         """Batches were fetched before the first marker: steps are told by them from the start."""
         self._uses_loader = True
+        self.heeds_backward = False
 
     def finish(self) -> None:
         """The process ends: the step that was held as ended will not be continued."""
-        if self._end is not None and self._optimizer_stepped:
-            self._emit(self._end)
-            self._end = None
-
-    def _batch_asked_for(self) -> None:
-        if self._since_batch >= self._patience:
-            self._patience *= 2  # training had not left its loader: it only took long
-        self._loader_seen, self._since_batch = True, 0
+        if self.end is not None and self._optimizer_stepped:
+            self._emit(self.end)
 
     def _leave_loader(self) -> None:
         """Steps were being taken all the while: what was held for one step is none."""
@@ -149,34 +150,35 @@ class StepAssembler:
 
     def _forget(self) -> None:
         """Too many markers: the step goes on, but it will not be measured."""
-        keep = self._end if self._end is not None else len(self._marks) - 1
-        del self._marks[:keep]
-        self._end = None if self._end is None else 0
+        keep = self.end if self.end is not None else len(self.marks) - 1
+        del self.marks[:keep]
+        self.end = None if self.end is None else 0
         self._whole = False
 
     def _end_here(self, sync: bool) -> None:
         """Hold the last marker as the end of the step, unless a later one replaces it."""
-        self.ends_late = self.ends_late or self._end is not None
-        self._end, self._end_is_sync = len(self._marks) - 1, sync
+        if self.end is not None:
+            self.ends_late = True
+        self.end, self._end_is_sync = len(self.marks) - 1, sync
 
     def _close(self) -> None:
-        """A next iteration begins: emit the step that ended, if one did."""
-        more = self._optimizer_known or self._backwards < _NO_OPTIMIZER or self._kept_from_sync
-        if more and not self._optimizer_stepped:
-            return  # a micro-batch of an accumulation, or a batch without a backward
-        if not self._backward_seen:
-            return
-        self._emit(self._end if self._end is not None else len(self._marks) - 1)
-        self._end = None
+        """A next iteration begins, after a backward: emit the step that ended, if one did."""
+        if not self._optimizer_stepped and (
+            self._optimizer_known or self._backwards < _NO_OPTIMIZER or self._kept_from_sync
+        ):
+            return  # a micro-batch of an accumulation
+        self._emit(self.end if self.end is not None else len(self.marks) - 1)
         self._optimizer_stepped = self._backward_seen = False
         self._uses_loader, self._loader_seen = self._loader_seen, False
+        self.heeds_backward = not self._uses_loader
 
     def _emit(self, end: int) -> None:
-        self._step += 1
-        marks, self._marks = self._marks[: end + 1], self._marks[end:]
-        whole, self._whole = self._whole, True
+        step, whole, marks = self.step, self._whole, self.marks
+        self.step, self._whole, self.end = step + 1, True, None
+        self.marks = marks[end:]
         if whole:
-            self._sink(self._step, marks)
+            del marks[end + 1 :]
+            self._sink(step, marks)
 
 
 def row_of(step: int, marks: Sequence[Mark]) -> Row:

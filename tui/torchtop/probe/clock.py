@@ -34,31 +34,16 @@ class Mark:
         done_ns: when it was first seen to have passed it, or 0.
     """
 
-    __slots__ = (
-        "code",
-        "device_ns",
-        "done_ns",
-        "event",
-        "extra",
-        "host_ns",
-        "lag_ns",
-        "not_done_ns",
-        "width_ns",
-    )
-
-    def __init__(
-        self,
-        code: str,
-        host_ns: int,
-        device_ns: Optional[int] = None,
-        lag_ns: Optional[int] = None,
-        width_ns: int = 0,
-        extra: Any = None,
-    ) -> None:
-        self.code, self.host_ns, self.device_ns = code, host_ns, device_ns
-        self.lag_ns, self.width_ns, self.extra = lag_ns, width_ns, extra
-        self.event: Any = None
-        self.not_done_ns = self.done_ns = 0
+    # Defaults of the class instead of an __init__: several are made a step.
+    code: str
+    host_ns: int
+    device_ns: Optional[int] = None
+    lag_ns: Optional[int] = None
+    width_ns = 0
+    extra: Any = None
+    event: Any = None
+    not_done_ns = 0
+    done_ns = 0
 
 
 class ClockInterval:
@@ -81,7 +66,8 @@ class ClockInterval:
             self._window_ends = done_ns + _WINDOW_NS
             self._lower = [self._lower[1], -_UNKNOWN]
             self._upper = [self._upper[1], _UNKNOWN]
-        self._lower[1] = max(self._lower[1], max(enqueued_ns, not_done_ns) - device_ns)
+        lower = (enqueued_ns if enqueued_ns > not_done_ns else not_done_ns) - device_ns
+        self._lower[1] = max(self._lower[1], lower)
         self._upper[1] = min(self._upper[1], done_ns - device_ns)
 
     @property
@@ -104,12 +90,14 @@ class HostClock:
     def __init__(self) -> None:
         self._first: Optional[int] = None
 
-    def stamp(self, code: str, extra: Any = None, full: bool = True) -> Mark:
-        """Pass a marker; `full` where its time on the device will be asked for."""
-        now = _now()
+    def stamp(self, code: str, extra: Any = None) -> Mark:
+        """Pass a marker whose time on the device will be asked for."""
+        mark = Mark()
+        mark.code, mark.extra, mark.host_ns = code, extra, _now()
         if self._first is None:
-            self._first = now
-        return Mark(code, now, now - self._first if full else None, 0, 0, extra)
+            self._first = mark.host_ns
+        mark.device_ns, mark.lag_ns = mark.host_ns - self._first, 0
+        return mark
 
     def stamp_again(self, mark: Mark) -> None:
         """Pass a marker once more: only the last time counts."""
@@ -149,6 +137,8 @@ class CudaClock:
         # By number: a script that never calls set_device computes on another than the current one.
         self._device = device
         self._stream = torch.cuda.current_stream(device)
+        self._raw_stream = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+        self._raw: Optional[int] = None
         self._streams_differ = False
         """Training moved to another stream: the last marker passed says nothing of the others."""
         self._pool: List[Any] = []
@@ -158,20 +148,35 @@ class CudaClock:
         self._interval = ClockInterval()
 
     def refresh_stream(self) -> None:
-        """Look the current stream up: once a step, because it costs twice a record."""
+        """Look up whether training has moved to another stream.
+
+        By the handle, where torch tells it: to make a stream object costs 5 to 40 microseconds.
+        """
         if self.paused:
             return
+        if self._raw_stream is not None:
+            raw = self._raw_stream(self._device)
+            if raw == self._raw:
+                return
+            self._raw = raw
         stream = self._torch.cuda.current_stream(self._device)
         if stream != self._stream:
             self._stream, self._streams_differ = stream, True
 
-    def stamp(self, code: str, extra: Any = None, full: bool = True) -> Mark:
-        """Pass a marker; with an event on the compute stream where `full`."""
-        mark = Mark(code, _now(), None, None, 0, extra)
-        if full and not self.paused:
-            pool = self._pool
-            mark.event = pool.pop() if pool else self._torch.cuda.Event(enable_timing=True)
-            self._record(mark)
+    def stamp(self, code: str, extra: Any = None) -> Mark:
+        """Pass a marker, with an event on the compute stream."""
+        mark = Mark()
+        mark.code, mark.extra = code, extra
+        if self.paused:
+            mark.host_ns = _now()
+            return mark
+        pool = self._pool
+        mark.event = event = pool.pop() if pool else self._torch.cuda.Event(enable_timing=True)
+        mark.host_ns = start = _now()
+        self._record_event(event, self._stream)
+        waited = _now() - start - _RECORD_NS
+        if waited > 0:
+            self.waited_ns += waited
         return mark
 
     def stamp_again(self, mark: Mark) -> None:
@@ -209,9 +214,7 @@ class CudaClock:
         self.touch(last)
         if not last.done_ns or (self._streams_differ and not _all_passed(marks)):
             return False
-        for mark in marks:
-            if mark.event is not None:
-                self._place(mark, last.done_ns)
+        self._place(marks, last.done_ns)
         bounds = self._interval.bounds
         if bounds is not None:
             offset, width = (bounds[0] + bounds[1]) // 2, bounds[1] - bounds[0]
@@ -221,16 +224,21 @@ class CudaClock:
                     mark.width_ns = width
         return True
 
-    def _place(self, mark: Mark, done_ns: int) -> None:
-        """Where a passed marker lies on the device's clock; its event is free for another."""
-        event, mark.event = mark.event, None
-        if self._last is not None:
-            # From marker to marker, not from the first: float milliseconds would lose precision.
-            self._device_ns += int(self._elapsed(self._last, event) * 1e6)
-            self._pool.append(self._last)
-        self._last = event
-        mark.device_ns = self._device_ns
-        self._interval.add(self._device_ns, mark.host_ns, mark.not_done_ns, mark.done_ns or done_ns)
+    def _place(self, marks: Sequence[Mark], done_ns: int) -> None:
+        """Where passed markers lie on the device's clock; their events are free for others."""
+        before, at, elapsed = self._last, self._device_ns, self._elapsed
+        for mark in marks:
+            event = mark.event
+            if event is None:
+                continue
+            mark.event = None
+            if before is not None:
+                # From marker to marker, not from the first: float milliseconds lose precision.
+                at += int(elapsed(before, event) * 1e6)
+                self._pool.append(before)
+            before, mark.device_ns = event, at
+            self._interval.add(at, mark.host_ns, mark.not_done_ns, mark.done_ns or done_ns)
+        self._last, self._device_ns = before, at
 
 
 def _calls(event: Any) -> Tuple[Any, Any, Any]:

@@ -55,10 +55,11 @@ def _patch_loader(probe: Probe, torch: Any) -> None:
 
     base = dataloader._BaseDataLoaderIter
     original = base.__next__
+    fetch_begins, fetch_ends = probe.fetch_begins, probe.fetch_ends
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807
-        train = probe.fetch_begins(self)
+        train = fetch_begins(self)
         if train is None:
             return original(self)
         try:
@@ -66,7 +67,7 @@ def _patch_loader(probe: Probe, torch: Any) -> None:
         except BaseException:
             probe.fetch_failed()
             raise
-        probe.fetch_ends(self, batch, train)
+        fetch_ends(self, batch, train)
         return batch
 
     base.__next__ = __next__  # type: ignore[method-assign]
@@ -79,16 +80,17 @@ def _patch_backward(probe: Probe, torch: Any) -> None:
     original = torch.autograd.backward
     in_backward = torch._C._current_graph_task_id
     compiling = getattr(torch.compiler, "is_compiling", lambda: False)
+    begins, ends = probe.backward_begins, probe.backward_ends
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
         if compiling():
             return original(*args, **kwargs)
         nested = in_backward() != -1
-        begun = probe.backward_begins(args[0] if args else kwargs.get("tensors"), nested)
+        begun = begins(args[0] if args else kwargs.get("tensors"), nested)
         result = original(*args, **kwargs)
         if begun is not None:
-            probe.backward_ends(begun, nested)
+            ends(begun, nested)
         return result
 
     torch.autograd.backward = backward
@@ -97,14 +99,9 @@ def _patch_backward(probe: Probe, torch: Any) -> None:
 def _patch_optimizer(probe: Probe, torch: Any) -> None:
     from torch.optim import optimizer
 
-    def before(instance: Any, args: Any, kwargs: Any) -> None:
-        probe.optimizer_begins(instance)
-
-    def after(instance: Any, args: Any, kwargs: Any) -> None:
-        probe.optimizer_ends()
-
-    optimizer.register_optimizer_step_pre_hook(before)
-    optimizer.register_optimizer_step_post_hook(after)
+    # The probe's own methods, with nothing in between: torch gives them what they need.
+    optimizer.register_optimizer_step_pre_hook(probe.optimizer_begins)
+    optimizer.register_optimizer_step_post_hook(probe.optimizer_ends)
 
 
 def _patch_scaler(probe: Probe, torch: Any) -> None:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import time
 import weakref
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from . import batch as batches
 from . import facts
-
-_READY_EVERY_NS = 400_000_000
-"""How often a loader's queue is looked at: reading its length takes 5 to 14 microseconds, and a
-``beat`` is written twice a second."""
 
 
 class Loaders:
@@ -26,6 +21,7 @@ class Loaders:
 
     def __init__(self, torch: Any, tell: Callable[..., None]) -> None:
         self._torch = torch
+        self._tensor = torch.Tensor
         self._tell = tell
         self._numbers: Dict[Tuple[int, bool], int] = {}
         self._batch_size: "weakref.WeakKeyDictionary[Any, Optional[int]]" = (
@@ -33,7 +29,9 @@ class Loaders:
         )
         self._last: Any = None
         self._plain = False
-        self._looked_ns = 0
+        self.wanted = True
+        """Whether the queue is to be looked at: set at each ``beat``, for it takes 5 to 14
+        microseconds."""
         self.train = False
         """Whether a batch to train on has come."""
         self.ready: Optional[int] = None
@@ -41,29 +39,24 @@ class Loaders:
 
     def look_at_queue(self, iterator: Any) -> None:
         """Before a batch is fetched: how many are there already."""
-        now = time.monotonic_ns()
-        if now - self._looked_ns >= _READY_EVERY_NS:
-            self._looked_ns = now
-            self.ready = facts.ready(iterator)
+        self.wanted = False
+        self.ready = facts.ready(iterator)
 
     def look_at_batch(self, iterator: Any, batch: Any, train: bool) -> Any:
         """After a batch was fetched: its samples and tokens, where it is one to train on."""
-        self.train = self.train or train
         if self._last is None or self._last() is not iterator:
             self._turn_to(iterator, batch, train)
         if not train:
             return None
-        if (
-            self._plain
-            and type(batch) in (list, tuple)
-            and batch
-            and isinstance(batch[0], self._torch.Tensor)
-        ):
-            return batch[0].shape[0], None
+        if self._plain and type(batch) in (list, tuple) and batch:
+            first = batch[0]
+            if isinstance(first, self._tensor):
+                return first.size(0), None
         return batches.count(batch, self._torch, self._batch_size[iterator])
 
     def _turn_to(self, iterator: Any, batch: Any, train: bool) -> None:
         """Batches come from another iterator than last time."""
+        self.train = self.train or train
         if iterator not in self._batch_size:
             self._describe(iterator, batch, train)
         self._last = weakref.ref(iterator)

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Optional, Sequence, Tuple, Union
 
 from ..session.records import is_recorded
-from .assemble import Row, StepAssembler, row_of
+from .assemble import Sink, StepAssembler
 from .clock import CudaClock, HostClock, Mark
 
 _MOST_IN_FLIGHT = 512
@@ -27,25 +27,31 @@ class StepMeter:
     """Passes markers, cuts them into steps, and measures the steps that are recorded.
 
     Nothing happens before `begin`. On a busy job only the recorded steps have events on the
-    device; the others are counted by the host alone.
+    device; the others are counted by the host alone, with as few calls as can be.
 
     Args:
-        sink: called with each finished step's row, in order.
         pause: called with what, step, start_ns and end_ns of a stretch of evaluation.
     """
 
-    def __init__(self, sink: Callable[[Row], None], pause: PauseSink) -> None:
+    def __init__(self, pause: PauseSink) -> None:
         self.clock: Optional[Clock] = None
         self.stride = 1
         """One in how many steps is recorded; the writer's thread sets it."""
         self.last: Tuple[Optional[str], int] = (None, _now())
         """The last marker that the host passed, and when."""
-        self._sink = sink
+        self.full = True
+        """Whether markers are measured now: those of a recorded step."""
+        self.heeds_backward = True
+        """Whether ``B0`` is to be passed also where it is not measured."""
+        self.in_flight: Deque[Tuple[int, Sequence[Mark]]] = deque()
+        """Steps that the device has not been seen to finish."""
+        self._full_at_end = True
+        self._sink: Sink = lambda step, marks: None
         self._pause = pause
         self._assembler = StepAssembler(self._ended)
-        self._in_flight: Deque[Tuple[int, Sequence[Mark]]] = deque()
-        self._recorded_for = (-1, 1)
-        self._recorded = (True, True)
+        self._step = 0
+        self._this = self._following = True
+        """Whether the step under way is recorded, and the one after it."""
         self._evaluates_since: Optional[int] = None
 
     @property
@@ -53,28 +59,15 @@ class StepMeter:
         """The step under way: how many have ended since the first backward."""
         return self._assembler.step
 
-    def is_full(self, code: str) -> bool:
-        """Whether a marker is measured: one of a recorded step, or at either end of it."""
-        if self.stride == 1:
-            return True
-        assembler = self._assembler
-        key = (assembler.step, self.stride)
-        if key != self._recorded_for:
-            step, stride = self._recorded_for = key
-            self._recorded = (is_recorded(step, stride), is_recorded(step + 1, stride))
-        this, following = self._recorded
-        if assembler.ends_late or (not assembler.end_is_held and code in _MAY_END):
-            return this or following
-        return following if assembler.end_is_held else this
-
-    def begin(self, clock: Clock, expect_loader: bool) -> None:
+    def begin(self, clock: Clock, sink: Sink, expect_loader: bool) -> None:
         """The first backward: from now on markers count.
 
         Args:
             clock: the device's.
+            sink: called with each finished step's number and its settled markers, in order.
             expect_loader: batches have come from a loader already.
         """
-        self.clock = clock
+        self.clock, self._sink = clock, sink
         if expect_loader:
             self._assembler.expect_loader()
 
@@ -90,13 +83,48 @@ class StepMeter:
         clock = self.clock
         if clock is None:
             return False
-        full = self.is_full(code)
-        mark = clock.stamp(code, extra, full)
+        full = self._full_at_end if code in _MAY_END else self.full
+        if full:
+            mark = clock.stamp(code, extra)
+        else:
+            mark = Mark()
+            mark.code, mark.extra, mark.host_ns = code, extra, _now()
         self.last = (code, mark.host_ns)
         if self._evaluates_since is not None and code in ("D0", "B0"):
             self._evaluation_ends(mark.host_ns)
-        self._assembler.add(mark)
+        assembler = self._assembler
+        assembler.add(mark)
+        if assembler.step != self._step:
+            self._next_step()
+        if self._this is not self._following:
+            self._choose()
+        self.heeds_backward = assembler.heeds_backward or self._evaluates_since is not None
         return full
+
+    def batch_came(self, counts: Any) -> None:
+        """Pass ``D1``, with samples and tokens."""
+        if self.full or self.clock is None:
+            self.mark("D1", counts)
+            return
+        # It begins and ends no step, so nobody need look at it.
+        mark = Mark()
+        mark.code, mark.extra, mark.host_ns = "D1", counts, _now()
+        self.last = ("D1", mark.host_ns)
+        self._assembler.marks.append(mark)
+
+    def _next_step(self) -> None:
+        """A step has ended. Whether one is recorded is decided once: none is measured in part."""
+        self._step = step = self._assembler.step
+        self._this, self._following = self._following, is_recorded(step + 1, self.stride)
+        self.full = self._full_at_end = self._this
+
+    def _choose(self) -> None:
+        """Where a recorded step meets one that is not: whose markers are those that come?"""
+        assembler = self._assembler
+        held = assembler.end is not None
+        late = assembler.ends_late
+        self.full = late or (self._following if held else self._this)
+        self._full_at_end = late or not held or self._following
 
     def evaluate(self, begins: bool) -> None:
         """A batch of evaluation is asked for, or has come.
@@ -111,6 +139,7 @@ class StepMeter:
             self.mark("E0")
             if self._evaluates_since is None:
                 self._evaluates_since = self.last[1]
+                self.heeds_backward = True
         elif not begins and last is not None and goes_on:
             clock.stamp_again(last)
             self.last = ("E1", last.host_ns)
@@ -130,9 +159,9 @@ class StepMeter:
 
     def settle(self) -> None:
         """Measure the steps that the device has finished, in order."""
-        clock, flight = self.clock, self._in_flight
+        clock, flight = self.clock, self.in_flight
         while flight and clock is not None and not clock.paused and clock.resolve(flight[0][1]):
-            self._sink(row_of(*flight.popleft()))
+            self._sink(*flight.popleft())
 
     def finish(self) -> None:
         """The process ends."""
@@ -140,6 +169,13 @@ class StepMeter:
         self.settle()
 
     def _ended(self, step: int, marks: Sequence[Mark]) -> None:
-        if len(self._in_flight) >= _MOST_IN_FLIGHT:
+        if not self.in_flight:
+            for mark in marks:
+                if mark.event is not None:
+                    break
+            else:
+                self._sink(step, marks)
+                return
+        if len(self.in_flight) >= _MOST_IN_FLIGHT:
             raise OverflowError("the device is too far behind")
-        self._in_flight.append((step, marks))
+        self.in_flight.append((step, marks))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
@@ -16,7 +17,7 @@ from . import facts
 from .clock import CudaClock, HostClock
 from .guard import Guarded, fail_open
 from .loaders import Loaders
-from .meter import StepMeter
+from .meter import Clock, StepMeter
 from .parts import Parts
 from .scalars import Scalars
 from .writer import Writer
@@ -27,6 +28,7 @@ _SHORTEST_COLLECTION_NS = 1_000_000
 _FORKED = "forked"
 
 _now = time.monotonic_ns
+_thread = threading.get_ident
 
 
 class Probe(Guarded):
@@ -43,15 +45,23 @@ class Probe(Guarded):
     ) -> None:
         super().__init__(report)
         self.torch = torch
+        self._grad_enabled = torch.is_grad_enabled
         self._directory = directory
         self._writer: Optional[Writer] = None
         self._scalars: Optional[Scalars] = None
-        self._meter = StepMeter(self._row, self._pause)
+        self._meter = StepMeter(self._pause)
         self._thread = threading.main_thread().ident
         self._device_index: Optional[int] = None
         self._waiting_facts: List[Dict[str, Any]] = []
         self._loaders = Loaders(torch, self._fact)
         self._parts = Parts(self._fact)
+        self._look_again = False
+        """Whether facts may have changed: set now and then by the writer's thread."""
+        self._queue: Any = None
+        self._at_start = {
+            code: partial(self._pass_begins, partial(self._compute_ended, code))
+            for code in ("BC", "nBC")
+        }
         self._collects_since: Optional[int] = None
 
     # -- the loader ------------------------------------------------------------------------------
@@ -63,25 +73,27 @@ class Probe(Guarded):
         Returns:
             Whether it is one to train on, or None when the fetch is not the training thread's.
         """
-        if not self._in_training_thread():
+        if _thread() != self._thread:
             return None
-        train = bool(self.torch.is_grad_enabled())
-        if train:
-            self._loaders.look_at_queue(iterator)
-            self._meter.mark("D0")
-        else:
+        if not self._grad_enabled():
             self._meter.evaluate(begins=True)
-        return train
+            return False
+        if self._loaders.wanted:
+            self._loaders.look_at_queue(iterator)
+        self._meter.mark("D0")
+        return True
 
     @fail_open
     def fetch_ends(self, iterator: Any, batch: Any, train: bool) -> None:
         """After a batch was fetched."""
         counts = self._loaders.look_at_batch(iterator, batch, train)
-        if train:
-            self._meter.mark("D1", counts)
-            self._meter.settle()
-        else:
-            self._meter.evaluate(begins=False)
+        meter = self._meter
+        if not train:
+            meter.evaluate(begins=False)
+            return
+        meter.batch_came(counts)
+        if meter.in_flight:
+            meter.settle()
 
     @fail_open
     def fetch_failed(self) -> None:
@@ -97,32 +109,43 @@ class Probe(Guarded):
         Returns:
             What `backward_ends` is to be called with, or None when it is not.
         """
-        root = self._root(tensors)
         meter = self._meter
+        clock = meter.clock
         if nested:
-            return None if meter.clock is None else self._mark_compute_end(root, "nBC")
-        if meter.clock is None:
+            seen = clock is not None and meter.full
+            return self._mark_compute_end(self._root(tensors), "nBC") if seen else None
+        if clock is None:
+            root = self._root(tensors)
             if root is None:
                 return None
-            self._begin(root)
-        elif not self._in_training_thread():
+            clock = self._begin(root)
+        elif _thread() != self._thread:
             return None
-        elif self._device_index is None and getattr(root, "is_cuda", False):
+        if meter.in_flight:
+            meter.settle()
+        scalars = self._scalars
+        if scalars is not None and scalars.flight and not clock.paused:
+            scalars.poll()
+        if not meter.full:
+            if meter.heeds_backward:
+                meter.mark("B0")
+            else:
+                meter.last = ("B0", _now())
+            return ()
+        root = self._root(tensors)
+        if self._device_index is None and getattr(root, "is_cuda", False):
             raise RuntimeError("the first backward ran on the CPU, and a later one on a GPU")
-        clock: Any = meter.clock
-        meter.settle()
-        if self._scalars is not None and not clock.paused:
-            self._scalars.poll()
-        if meter.stride == 1 or meter.is_full("B0"):
-            clock.refresh_stream()
-        return self._mark_compute_end(root, "BC") if meter.mark("B0") else ()
+        clock.refresh_stream()
+        meter.mark("B0")
+        return self._mark_compute_end(root, "BC")
 
     def _root(self, tensors: Any) -> Any:
         """The first of the tensors that a backward starts from, where they can be looked at."""
-        if isinstance(tensors, self.torch.Tensor):
+        tensor = self.torch.Tensor
+        if isinstance(tensors, tensor):
             return tensors
         first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else None
-        return first if isinstance(first, self.torch.Tensor) else None
+        return first if isinstance(first, tensor) else None
 
     def _mark_compute_end(self, root: Any, code: str) -> Any:
         """Have `code` passed when this pass's compute is done.
@@ -137,15 +160,13 @@ class Probe(Guarded):
         node = getattr(root, "grad_fn", None)
         if node is None:
             return ()
-        queue = self.torch.autograd.Variable._execution_engine.queue_callback
+        return (node.register_prehook(self._at_start[code]),)
 
-        def at_start(_gradients: Any) -> None:
-            try:
-                queue(lambda: self._compute_ended(code))
-            except Exception as error:
-                self.disable(error)
-
-        return (node.register_prehook(at_start),)
+    def _pass_begins(self, ended: Callable[[], None], _gradients: Any) -> None:
+        try:
+            self._queue(ended)
+        except Exception as error:
+            self.disable(error)
 
     @fail_open
     def _compute_ended(self, code: str) -> None:
@@ -157,29 +178,37 @@ class Probe(Guarded):
         if nested:
             self._meter.mark("nB1")
         else:
-            self._meter.mark("B1", self._parts.synchronised(self._meter.step))
+            self._meter.mark("B1", self._parts.synchronised())
+            if self._look_again:
+                self._look_again = False
+                self._parts.look_again(self._meter.step)
         for handle in begun:
             handle.remove()
 
     @fail_open
-    def optimizer_begins(self, optimizer: Any) -> None:
+    def optimizer_begins(self, optimizer: Any, *_: Any) -> None:
         """Before an optimizer's step."""
-        if not self._in_training_thread():
+        if _thread() != self._thread:
             return
-        self._parts.optimizer_steps(optimizer)
-        self._meter.touch()
-        self._meter.mark("O0")
+        if id(optimizer) not in self._parts.optimizers:
+            self._parts.optimizer_found(optimizer)
+        meter = self._meter
+        if meter.full:
+            meter.touch()
+            meter.mark("O0")
+        else:
+            meter.last = ("O0", _now())
 
     @fail_open
-    def optimizer_ends(self) -> None:
+    def optimizer_ends(self, *_: Any) -> None:
         """After an optimizer's step."""
-        if self._in_training_thread():
+        if _thread() == self._thread:
             self._meter.mark("O1")
 
     @fail_open
     def scaler_stepped(self) -> None:
         """After a GradScaler's step, which skips the optimizer's when gradients overflowed."""
-        if self._in_training_thread() and self._meter.last[0] != "O1":
+        if _thread() == self._thread and self._meter.last[0] != "O1":
             self._meter.mark("O1")
 
     @fail_open
@@ -195,7 +224,7 @@ class Probe(Guarded):
     @fail_open
     def collecting(self, begins: bool) -> None:
         """A garbage collection begins or ends; a long one is a pause."""
-        if not self._in_training_thread():
+        if _thread() != self._thread:
             return
         since, self._collects_since = self._collects_since, _now() if begins else None
         if since is not None and not begins and _now() - since >= _SHORTEST_COLLECTION_NS:
@@ -204,7 +233,7 @@ class Probe(Guarded):
     @fail_open
     def saved(self, since_ns: int) -> None:
         """``torch.save`` returned, which was called at `since_ns`."""
-        if self._in_training_thread():
+        if _thread() == self._thread:
             self._pause("save", self._meter.step, since_ns, _now())
 
     def _pause(self, what: str, step: int, start_ns: int, end_ns: int) -> None:
@@ -217,7 +246,7 @@ class Probe(Guarded):
         clock = self._meter.clock
         if self._scalars is None or clock is None or clock.paused:
             return
-        if self._in_training_thread():
+        if _thread() == self._thread:
             self._scalars.take(self._meter.step, scalars)
 
     @fail_open
@@ -225,10 +254,7 @@ class Probe(Guarded):
         """Facts of a built-in workload."""
         self._fact("script", **told)
 
-    def _in_training_thread(self) -> bool:
-        return threading.get_ident() == self._thread
-
-    def _begin(self, root: Any) -> None:
+    def _begin(self, root: Any) -> Clock:
         """The first backward: now the device is known, and this process does train."""
         torch = self.torch
         self._thread = threading.get_ident()
@@ -244,8 +270,10 @@ class Probe(Guarded):
         scalars = self._writer.scalars
         self._scalars = Scalars(lambda *item: scalars.append(item), torch)
         index = self._device_index
-        clock = HostClock() if index is None else CudaClock(torch, index)
-        self._meter.begin(clock, expect_loader=self._loaders.train)
+        clock: Clock = HostClock() if index is None else CudaClock(torch, index)
+        self._queue = torch.autograd.Variable._execution_engine.queue_callback
+        self._meter.begin(clock, self._writer.put, expect_loader=self._loaders.train)
+        return clock
 
     def _cuda_index(self, root: Any) -> Optional[int]:
         """CUDA's index of the device that computes; None where that is the CPU.
@@ -257,10 +285,6 @@ class Probe(Guarded):
             if getattr(tensor, "is_cuda", False):
                 return int(tensor.device.index)
         return None
-
-    def _row(self, row: Dict[str, Any]) -> None:
-        if self._writer is not None:
-            self._writer.put(row)
 
     def _fact(self, subject: str, **fields: Any) -> None:
         fact = {"subject": subject, **fields}
@@ -282,6 +306,7 @@ class Probe(Guarded):
 
     def beat(self) -> Dict[str, Any]:
         """The fields of a ``beat``; a probe that is out has seen no marker lately."""
+        self._loaders.wanted = self._look_again = True
         marker, marker_ns = (None, None) if self.disabled else self._meter.last
         return {
             "marker": marker,

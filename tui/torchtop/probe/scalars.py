@@ -26,7 +26,8 @@ class Scalars:
         self._sink = sink
         self._torch = torch
         self._taken_ns: Dict[str, int] = {}
-        self._flight: Deque[Tuple[int, str, Any, Any]] = deque()
+        self.flight: Deque[Tuple[int, str, Any, Any]] = deque()
+        """Copies that have not been seen to arrive."""
         self._slots: List[Any] = []
         self._made = 0
 
@@ -65,11 +66,11 @@ class Scalars:
         with torch.no_grad():
             slot.copy_(value.detach().reshape(1).float(), non_blocking=True)
         event.record(torch.cuda.current_stream(value.device))
-        self._flight.append((step, name, slot, event))
+        self.flight.append((step, name, slot, event))
 
     def poll(self) -> None:
         """Read the copies that have arrived. Not while a CUDA graph is captured."""
-        while self._flight and self._flight[0][3].query():
-            step, name, slot, event = self._flight.popleft()
+        while self.flight and self.flight[0][3].query():
+            step, name, slot, event = self.flight.popleft()
             self._sink(step, name, float(slot[0]))
             self._slots.append((slot, event))

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Deque, Dict, List, Optional, Protocol, Tuple, Union
+from typing import Any, Deque, Dict, List, Optional, Protocol, Sequence, Tuple, Union
 
 from ..session.records import (
     HOST_COLUMNS,
@@ -21,7 +21,8 @@ from ..session.records import (
     columns,
     is_recorded,
 )
-from .assemble import Row
+from .assemble import Row, row_of
+from .clock import Mark
 
 _INTERVAL_S = 0.5
 _SLOW_EVERY = 10
@@ -33,6 +34,9 @@ _LEAST_ROWS_PER_S = 4.0
 
 _BUDGET = 0.003
 """The share of time that the probe may take from the training thread: one a user cannot measure."""
+
+_STEP_BUDGET_S = 120e-6
+"""What a step may cost the training thread, on average: at most 150 microseconds were promised."""
 
 _DOUBLING = 1.7
 """By how much a stride twice as long cuts the cost: what is done for every step remains."""
@@ -98,7 +102,7 @@ class Writer:
     """
 
     def __init__(self, path: Path, header: Dict[str, Any], source: Source) -> None:
-        self.rows: Deque[Row] = deque(maxlen=_QUEUE)
+        self.steps: Deque[Tuple[int, Sequence[Mark]]] = deque(maxlen=_QUEUE)
         self.scalars: Deque[Tuple[int, str, float]] = deque(maxlen=_QUEUE)
         self.facts: Deque[Dict[str, Any]] = deque(maxlen=_QUEUE)
         self.pauses: Deque[Tuple[str, int, int, int]] = deque(maxlen=_QUEUE)
@@ -117,11 +121,14 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="torchtop-probe", daemon=True)
         self._thread.start()
 
-    def put(self, row: Row) -> None:
-        """Queue a finished step. The oldest is lost when nothing has been written for long."""
-        if len(self.rows) == _QUEUE:
+    def put(self, step: int, marks: Sequence[Mark]) -> None:
+        """Queue a finished step. The oldest is lost when nothing has been written for long.
+
+        It becomes a row here, many at a time: on the training thread that would cost much more.
+        """
+        if len(self.steps) == _QUEUE:
             self._overflowed += 1
-        self.rows.append(row)
+        self.steps.append((step, marks))
 
     def finish(self) -> None:
         """Write what is queued and close.
@@ -177,7 +184,7 @@ class Writer:
         while self.facts:
             self._file.write("facts", **self.facts[0])
             self.facts.popleft()
-        rows = _drain(self.rows)
+        rows = [row_of(step, marks) for step, marks in _drain(self.steps)]
         if rows:
             self._unwritten += len(rows)
             self._choose_stride(rows)
@@ -230,8 +237,9 @@ class Writer:
 def next_stride(stride: int, steps_per_s: float, share: float) -> int:
     """One in how many steps to record: a power of two that seldom changes.
 
-    At most about `_MOST_ROWS_PER_S` are recorded, and fewer where they cost more than `_BUDGET`,
-    but no fewer than `_LEAST_ROWS_PER_S`. Going back needs a rate and a cost well below.
+    At most about `_MOST_ROWS_PER_S` are recorded, and fewer where they cost more than `_BUDGET` or
+    `_STEP_BUDGET_S`, but no fewer than `_LEAST_ROWS_PER_S`. Going back needs a rate and a cost well
+    below.
 
     Args:
         stride: the one in force.
@@ -239,8 +247,9 @@ def next_stride(stride: int, steps_per_s: float, share: float) -> int:
         share: the probe's share of the training thread's time at that stride.
     """
     before = stride
+    allowed = min(_BUDGET, steps_per_s * _STEP_BUDGET_S)
     while steps_per_s / stride > _MOST_ROWS_PER_S or (
-        share > _BUDGET and steps_per_s / (2 * stride) >= _LEAST_ROWS_PER_S
+        share > allowed and steps_per_s / (2 * stride) >= _LEAST_ROWS_PER_S
     ):
         stride, share = stride * 2, share / _DOUBLING
     if stride > before:
@@ -248,7 +257,7 @@ def next_stride(stride: int, steps_per_s: float, share: float) -> int:
     while (
         stride > 1
         and steps_per_s / (stride // 2) < 0.7 * _MOST_ROWS_PER_S
-        and share * 2 < 0.7 * _BUDGET
+        and share * 2 < 0.7 * allowed
     ):
         stride, share = stride // 2, share * 2
     return stride
