@@ -201,8 +201,8 @@ def test_a_step_over_two_streams_waits_for_both() -> None:
     gpu.stream = "another stream of {}"
     clock.refresh_stream()
     second = stamped(clock, "B0 B1")
-    for at, mark in enumerate(second, 100):
-        mark.event.at = float(at)
+    for at, made in enumerate(second, 100):
+        made.event.at = float(at)
 
     assert not clock.resolve([*first, *second])
 

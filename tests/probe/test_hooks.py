@@ -559,6 +559,26 @@ def test_a_busy_job_is_measured_in_part_and_counted_whole(armed: Armed) -> None:
         assert row["lag_backward_us"] == 0
 
 
+def test_a_step_that_is_not_measured_takes_few_calls(armed: Armed) -> None:
+    # Given a job of which next to no step is recorded
+    training = Training()
+    training.epoch(DataLoader(data(2), batch_size=4))
+    armed.probe.record_one_in(2**20)
+    training.epoch(DataLoader(data(5), batch_size=4))
+    calls: list[str] = []
+
+    def watch(frame: Any, event: str, _argument: Any) -> None:
+        if event == "call" and "/torchtop/probe/" in frame.f_code.co_filename:
+            calls.append(frame.f_code.co_name)
+
+    sys.setprofile(watch)
+    training.epoch(DataLoader(data(20), batch_size=4))
+    sys.setprofile(None)
+
+    # Then each of its steps takes about as few calls as there are hooks: each costs microseconds
+    assert len([name for name in calls if name != "collecting"]) <= 30 * 20
+
+
 def test_a_fork_is_no_rank(armed: Armed) -> None:
     training = Training()
     loader = DataLoader(data(3), batch_size=4)
