@@ -206,8 +206,8 @@ def test_a_step_over_two_streams_waits_for_both() -> None:
 
     assert not clock.resolve([*first, *second])
 
-    for at, mark in enumerate(first, 90):
-        mark.event.at = float(at)
+    for at, made in enumerate(first, 90):
+        made.event.at = float(at)
     assert clock.resolve([*first, *second])
     assert [mark.device_ns for mark in second] == [10_000_000, 11_000_000]
 

@@ -576,7 +576,7 @@ def test_a_step_that_is_not_measured_takes_few_calls(armed: Armed) -> None:
     sys.setprofile(None)
 
     # Then each of its steps takes about as few calls as there are hooks: each costs microseconds
-    assert len([name for name in calls if name != "collecting"]) <= 30 * 20
+    assert len([name for name in calls if name != "collecting"]) <= 35 * 20
 
 
 def test_a_fork_is_no_rank(armed: Armed) -> None:
