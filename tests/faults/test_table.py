@@ -28,7 +28,9 @@ def test_elsewhere(): pytest.skip("needs GPU")
 @pytest.mark.fault(4, "broken", "it is told")
 def test_broken(nothing_of_that_name): pass
 
-def test_leaves_something(): print("child", subprocess.Popen(["sleep", "60"]).pid)
+def test_leaves_something():
+    null = subprocess.DEVNULL
+    print("child", subprocess.Popen(["sleep", "600"], stdout=null, stderr=null).pid)
 """
 
 
@@ -64,5 +66,5 @@ def test_a_process_that_is_left_fails_the_run(
     done = outcome(tmp_path, "-k", "leaves")
     child = int(done.stdout.split("child ")[1].split()[0])
     os.kill(child, 9)
-    assert f"LEFT RUNNING: {child} sleep 60" in done.stdout
+    assert f"LEFT RUNNING: {child} sleep 600" in done.stdout
     assert done.returncode == 1
