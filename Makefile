@@ -45,7 +45,7 @@ lint: $(READY) ## ruff, mypy --strict, and the import contracts
 	$(PY) -m mypy
 	$(PY) -c '$(LINT_IMPORTS)'
 
-bench: $(READY) ## measure what torchtop itself costs
+bench: $(READY) ## measure what torchtop itself costs; ARGS="soak --minutes 30" watches a long run
 	@exec $(PY) tests/bench/run.py $(ARGS)
 
 score: $(READY) ## run faults with a known answer and score the verdicts; ARGS="--help" tells how
