@@ -24,3 +24,15 @@ def train_step():
     time.sleep(0.02)
 """
 """A model that two ranks train together, 40 steps a second."""
+
+LOADING = """
+import torch
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 10**9
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return torch.ones(4)
+loader = torch.utils.data.DataLoader(Data(), batch_size=2, num_workers=2)
+"""
+"""A data loader with two workers in each rank."""

@@ -31,6 +31,12 @@ def wait_until(condition: Callable[[], Any], what: str, limit_s: float = LIMIT_S
     return value
 
 
+def unhurried(limit_s: float) -> float:
+    """A bound that holds where a core is free, for a machine on which others compute too."""
+    waiting = os.getloadavg()[0] / len(os.sched_getaffinity(0))
+    return limit_s * max(1.0, waiting)
+
+
 @dataclass
 class Run:
     """One session and what can be seen of it."""
@@ -79,6 +85,11 @@ class Run:
         """The running processes that carry the session's id in their environment."""
         mark = b"TORCHTOP_SESSION=" + self.paths.id.encode() + b"\0"
         return [p.pid for p in processes.all_processes() if p.state != "Z" and _carries(p, mark)]
+
+    def gone(self, limit_s: float, *, helpers: bool = True) -> None:
+        """Wait until nothing of the session runs; without `helpers`, nothing of the training."""
+        look = self.living if helpers else self.marked
+        wait_until(lambda: not look(), "all processes are gone", unhurried(limit_s))
 
     def read(self, name: str) -> Any:
         """A JSON file that the script left in the session directory."""

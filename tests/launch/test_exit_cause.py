@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from torchtop.launch.exit_cause import Evidence, RankEvidence, Stop, codes_in, exit_record
+from torchtop.launch.oom import OutOfMemory
 from torchtop.session.records import CAUSES
 
 MS = 1_000_000
@@ -129,14 +130,106 @@ def test_a_crash_after_the_scripts_end_is_not_hidden_by_its_status_0() -> None:
     assert judge(crashed)["signal"] == "SIGABRT"
 
 
+WATCHDOG = (
+    "[rank{0}]:[E1130 10:00:00.1 ProcessGroupNCCL.cpp:688] [Rank {0}] Watchdog caught collective "
+    "operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
+    "Timeout(ms)=10000) ran for 10021 milliseconds before timing out."
+)
+
+
+def aborted(rank: int, at_ms: int) -> RankEvidence:
+    said = WATCHDOG.format(rank)
+    return RankEvidence(rank, 100 + rank, gone_ns=at_ms * MS, status=-signal.SIGABRT, timeout=said)
+
+
 def test_a_watchdogs_abort_says_what_it_was() -> None:
-    tail = ("[rank0]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)",)
-    aborted = RankEvidence(0, 100, gone_ns=9 * MS, status=-signal.SIGABRT, tail=tail)
-    assert "a collective operation timed out" in judge(aborted)["message"]
+    record = judge(aborted(0, 9), vanished(1, 20, -signal.SIGTERM), vanished(2, 20, -15))
+    assert (record["cause"], record["rank"], record["signal"]) == ("timeout", 0, "SIGABRT")
+    assert record["message"] == (
+        "rank 0 waited in a collective operation (ALLREDUCE, number 7) until it timed out after "
+        "10 s; another rank did not join it"
+    )
+
+
+def test_the_one_rank_that_did_not_wait_is_the_one_that_was_waited_for() -> None:
+    record = judge(aborted(0, 9), vanished(1, 20, -signal.SIGTERM), aborted(2, 10))
+    assert (record["cause"], record["rank"]) == ("timeout", 0)
+    assert record["message"].endswith("; rank 1 did not join it")
+
+
+def test_a_timeout_of_gloo_is_one_too() -> None:
+    said = "[../unbound_buffer.cc:81] Timed out waiting 5000ms for recv operation to complete"
+    record = judge(raised(0, 9, "RuntimeError", said), vanished(1, 20, -signal.SIGTERM))
+    assert (record["cause"], record["rank"]) == ("timeout", 0)
+    assert record["message"].endswith("timed out after 5 s; rank 1 did not join it")
+    said = "[Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 5000 ms"
+    assert "barrier for rank 1, 3" in judge(raised(0, 9, "RuntimeError", said))["message"]
 
 
 def test_a_sigkill_does_not_claim_to_know_who_it_was() -> None:
-    assert "by someone or by the kernel" in judge(vanished(0, 1, -signal.SIGKILL))["message"]
+    record = judge(vanished(0, 1, -signal.SIGKILL))
+    assert record["cause"] == "signal"
+    assert record["message"] == "rank 0 was killed by SIGKILL, cause unknown"
+
+
+def test_a_sigkill_of_the_kernels_is_host_memory() -> None:
+    # given a cgroup that counts a kill
+    killed = vanished(0, 1, -signal.SIGKILL)
+    record = judge(killed, memory=OutOfMemory(kills=1, limit_bytes=1_200_000_000))
+    assert (record["cause"], record["signal"]) == ("host_out_of_memory", "SIGKILL")
+    assert record["message"] == (
+        "rank 0 was killed: the host ran out of memory; the limit of its control group is 1.2 GB"
+    )
+    # and where the kernel's log says whom it killed, it is believed
+    named = OutOfMemory(kills=1, pids=frozenset({100}))
+    assert judge(killed, memory=named)["cause"] == "host_out_of_memory"
+    another = OutOfMemory(kills=1, pids=frozenset({4242}))
+    assert judge(killed, memory=another)["cause"] == "signal"
+
+
+@pytest.mark.parametrize(
+    ("said", "does"),
+    [
+        (
+            "DataLoader worker (pid 77) is killed by signal: Killed. ",
+            "lost a data-loader worker (pid 77), which was ended by SIGKILL",
+        ),
+        (
+            "DataLoader worker (pid(s) 77, 78) exited unexpectedly",
+            "lost a data-loader worker (pid 77, 78)",
+        ),
+        (
+            "DataLoader worker (pid 77) is killed by signal: Bus error. It is possible that "
+            "dataloader's workers are out of shared memory.",
+            "lost a data-loader worker (pid 77), which was ended by SIGBUS; /dev/shm is full: "
+            "in a container set --shm-size, or use fewer workers",
+        ),
+    ],
+)
+def test_the_death_of_a_loader_is_told_as_such(said: str, does: str) -> None:
+    record = judge(raised(1, 10, "RuntimeError", said))
+    assert (record["cause"], record["rank"]) == ("loader_killed", 1)
+    assert record["message"] == f"rank 1 {does}"
+    # and where the kernel has killed for want of memory, that is why
+    if "SIGBUS" not in does:
+        record = judge(raised(1, 10, "RuntimeError", said), memory=OutOfMemory(kills=1))
+        assert record["cause"] == "host_out_of_memory"
+
+
+def test_a_full_disk_is_named() -> None:
+    record = judge(raised(1, 10, "OSError", "[Errno 28] No space left on device: '/data/c.pt'"))
+    assert (record["cause"], record["rank"]) == ("disk_full", 1)
+    assert "/data/c.pt" in record["message"]
+    # also where the full disk left no room for an exception
+    assert judge(vanished(1, 10, 1), disk_free_bytes=0)["cause"] == "disk_full"
+    assert judge(vanished(1, 10, 1), disk_free_bytes=1 << 30)["cause"] == "exit_code"
+
+
+def test_a_question_that_nobody_can_answer_comes_with_a_hint() -> None:
+    for kind, said in (("EOFError", "EOF when reading a line"), ("BdbQuit", "")):
+        record = judge(raised(0, 10, kind, said))
+        assert record["cause"] == "exception"
+        assert record["message"].endswith("take input() and breakpoint() out")
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 
-from launch.supervised import Run, wait_until
+import pytest
+
+from launch.supervised import Run, unhurried, wait_until
+from torchtop.launch.ladder import GIVE_UP_S, TERM_MARGIN_S
 from torchtop.launch.sweep import leftovers, sweep
 from torchtop.session.paths import liveness, request_stop
 
@@ -104,6 +108,7 @@ def test_a_soft_stop_that_is_not_heard_goes_on_to_torchrun(run: Start) -> None:
     assert_nothing_left(session)
 
 
+@pytest.mark.fault(5, "a daemon of the script, and a stop", "no process is left")
 def test_a_daemon_of_the_script_that_ignores_sigterm_is_ended_too(run: Start) -> None:
     # given a process that left its parent, its session and its group
     session = run(DAEMON)
@@ -118,6 +123,19 @@ def test_a_daemon_of_the_script_that_ignores_sigterm_is_ended_too(run: Start) ->
     assert_nothing_left(session)
 
 
+@pytest.mark.fault(6, "ranks that ignore SIGTERM", "gone within the ladder")
+def test_ranks_that_ignore_sigterm_are_gone_within_the_ladder(run: Start) -> None:
+    # given a torchrun that waits for a second before it kills
+    session = run(DEAF, shutdown_timeout_s=1.0)
+    session.started(2)
+    began_s = time.monotonic()
+    request_stop(session.paths, "stop", "a test")
+    assert session.ended()[-1]["status"] == "stopped"
+    assert time.monotonic() - began_s < unhurried(1.0 + TERM_MARGIN_S + GIVE_UP_S)
+    assert_nothing_left(session)
+
+
+@pytest.mark.fault(6, "ranks that ignore SIGTERM", "gone within the ladder")
 def test_a_kill_request_overtakes_a_stop_that_waits(run: Start) -> None:
     # given ranks that ignore SIGTERM, and a torchrun that would wait for them for an hour
     session = run(DEAF, shutdown_timeout_s=3600.0)
@@ -151,14 +169,27 @@ def test_sighup_to_the_supervisor_is_nothing(run: Start) -> None:
     assert len(ranks) == 2
 
 
+@pytest.mark.fault(7, "a stopped (SIGSTOP) rank or torchrun", "the stop completes")
+@pytest.mark.parametrize("role", ["rank", "agent"])
+def test_a_process_that_stands_still_does_not_hold_up_a_stop(run: Start, role: str) -> None:
+    session = run(SLEEP)
+    session.started(2)
+    os.kill(session.pids(role)[-1], signal.SIGSTOP)
+    request_stop(session.paths, "stop", "a test")
+    assert session.ended()[-1]["status"] == "stopped"
+    assert session.exit["cause"] == "stopped"
+    assert_nothing_left(session)
+
+
+@pytest.mark.fault(3, "SIGKILL the supervisor", "no process after shutdown-timeout + 2 s")
 def test_a_killed_supervisor_takes_everything_with_it(run: Start) -> None:
     # given ranks that ignore SIGTERM
     session = run(DEAF)
     session.started(2)
     # when the supervisor is killed
     os.kill(session.supervisor, signal.SIGKILL)
-    # then torchrun ends its ranks by itself, the helpers end, and the session is lost
-    wait_until(lambda: not session.living(), "all processes end")
+    # then torchrun ends its ranks at its own limit, the helpers end, and the session is lost
+    session.gone(1.0 + 2.0)
     assert liveness(session.paths) == "lost"
     assert not session.events("end")
 
@@ -179,10 +210,12 @@ def test_what_outlives_a_killed_supervisor_can_be_swept(run: Start) -> None:
     assert session.living() == []
 
 
+@pytest.mark.fault(2, "SIGKILL torchrun", "no process after 2 s; launcher killed")
 def test_a_killed_torchrun_is_told_and_its_ranks_are_ended(run: Start) -> None:
     session = run(DEAF)
     session.started(2)
     os.kill(session.pids("agent")[0], signal.SIGKILL)
+    session.gone(2.0, helpers=False)
     events = session.ended()
     assert session.exit["cause"] == "launcher_killed"
     assert session.exit["signal"] == "SIGKILL"

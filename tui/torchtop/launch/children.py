@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from torchtop.launch.cgroup import Cgroup
 from torchtop.session.records import start_ticks
 
 _PR_SET_PDEATHSIG = 1
@@ -45,8 +47,11 @@ class Child:
     start_ticks: int | None
 
 
-def _arm(supervisor: int) -> None:
+def _arm(supervisor: int, entrance: int | None) -> None:
     """In the child, before exec: usual signal actions, and SIGTERM when the supervisor dies."""
+    if entrance is not None:
+        with contextlib.suppress(OSError):  # a run outside of its group is still a run
+            os.write(entrance, b"0")
     for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(signum, signal.SIG_DFL)
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
@@ -61,6 +66,7 @@ def spawn(
     output: Path,
     cwd: Path,
     env: Mapping[str, str],
+    group: Cgroup | None = None,
 ) -> Child:
     """Start a child in an OS session of its own that gets SIGTERM when this process dies.
 
@@ -74,14 +80,17 @@ def spawn(
         output: file that takes stdout and stderr, appended to.
         cwd: working directory.
         env: all of it.
+        group: that it is to be in, if it can.
 
     Raises:
         OSError: the program cannot be started.
     """
-    arm = partial(_arm, os.getpid())
+    entrance = group.entrance() if group is not None else None
+    arm = partial(_arm, os.getpid(), entrance)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    fd = os.open(output, flags, 0o600)
+    fd = -1
     try:
+        fd = os.open(output, flags, 0o600)
         process = subprocess.Popen(
             list(command),
             stdin=subprocess.DEVNULL,
@@ -94,7 +103,10 @@ def spawn(
             preexec_fn=arm,  # noqa: PLW1509 - see above
         )
     finally:
-        os.close(fd)
+        if fd >= 0:
+            os.close(fd)
+        if entrance is not None:
+            os.close(entrance)
     # Reaped by the supervisor's own waitpid(-1): Popen must not wait for it too.
     process.returncode = 0
     return Child(role, process.pid, start_ticks(process.pid))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from torchtop.launch.exit_cause import Evidence, RankEvidence, Stop, codes_in
-from torchtop.launch.plain_text import last_lines
+from torchtop.launch.oom import OutOfMemory
+from torchtop.launch.plain_text import last_lines, plain
 from torchtop.launch.ranks import WatchedRank
 from torchtop.session.paths import SessionPaths
 
 _TAIL_LINES = 20
-_TAIL_BYTES = 64 << 10
+_TAIL_BYTES = 256 << 10
+"""After its watchdog's word NCCL writes pages of C++ frames."""
+
+_WATCHDOG = b"Watchdog caught collective operation timeout"
 _AGENT_LOG_BYTES = 1 << 20
 
 
@@ -28,6 +33,7 @@ def gather(
     stop: Stop | None,
     launch_error: str | None,
     is_command: bool,
+    memory: OutOfMemory,
 ) -> Evidence:
     """All the evidence of an ended run."""
     text = _end_of(agent_log(paths), _AGENT_LOG_BYTES).decode("utf-8", "replace")
@@ -41,6 +47,8 @@ def gather(
         stop=stop,
         launch_error=launch_error,
         is_command=is_command,
+        memory=memory,
+        disk_free_bytes=_disk_free_bytes(paths),
     )
 
 
@@ -51,6 +59,7 @@ def _rank_evidence(
     if status is None and agent_code == 0:
         status = 0
     code = (rank.exit or {}).get("code")
+    stderr = _stderr_of(paths, rank)
     return RankEvidence(
         rank=rank.rank,
         pid=rank.pid,
@@ -59,8 +68,20 @@ def _rank_evidence(
         exit_ns=(rank.exit or {}).get("mono_ns"),
         gone_ns=rank.gone_ns,
         status=status,
-        tail=tuple(last_lines(_stderr_of(paths, rank), _TAIL_LINES)),
+        tail=tuple(last_lines(stderr, _TAIL_LINES)),
+        timeout=next((_text(line) for line in stderr.split(b"\n") if _WATCHDOG in line), ""),
     )
+
+
+def _text(line: bytes) -> str:
+    return plain(line.decode("utf-8", "replace"))
+
+
+def _disk_free_bytes(paths: SessionPaths) -> int | None:
+    try:
+        return shutil.disk_usage(paths.root).free
+    except OSError:
+        return None
 
 
 def _stderr_of(paths: SessionPaths, rank: WatchedRank) -> bytes:

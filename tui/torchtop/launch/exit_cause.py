@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from torchtop.launch.oom import OutOfMemory
 from torchtop.launch.plain_text import plain
+from torchtop.launch.reasons import Reason, of_exception, of_timeout
 
 _VICTIM = re.compile(
     r"connection (?:was )?(?:closed|reset|refused|aborted)|broken pipe|socket closed"
@@ -26,7 +28,9 @@ _VICTIM = re.compile(
 _AGENT_KILLED_RANK = re.compile(r"process (\d+) via \S+, forcefully exiting via")
 _AGENT_SIGNALLED = re.compile(r"SignalException: Process \d+ got signal: (?:Signals\.)?(\w+)")
 _EXIT_CODE = re.compile(r"exitcode\s*: (-?\d+)\)?[^\n]*?\(pid: (\d+)\)")
-_WATCHDOG = "Watchdog caught collective operation timeout"
+
+_DISK_FULL_BYTES = 1 << 20
+"""With less than this left, what a script prints cannot be written."""
 
 _MESSAGE_LIMIT = 300
 
@@ -44,6 +48,8 @@ class RankEvidence:
         gone_ns: when the supervisor saw it end, or None while it runs.
         status: exit code from waitpid or from torchrun, negative for a signal; None if unknown.
         tail: the last lines of its stderr.
+        timeout: the line in which NCCL's watchdog says what timed out, or empty: it comes long
+            before the last lines.
     """
 
     rank: int
@@ -54,6 +60,7 @@ class RankEvidence:
     gone_ns: int | None = None
     status: int | None = None
     tail: tuple[str, ...] = ()
+    timeout: str = ""
 
     @property
     def code(self) -> int | None:
@@ -109,6 +116,8 @@ class Evidence:
         stop: the first stop that was asked for, or None.
         launch_error: why torchrun could not be started, or None.
         is_command: whether a command of the user's took torchrun's place.
+        memory: what the kernel has killed for want of host memory.
+        disk_free_bytes: on the disk of the session; None when that is not known.
     """
 
     ranks: tuple[RankEvidence, ...] = ()
@@ -119,6 +128,8 @@ class Evidence:
     stop: Stop | None = None
     launch_error: str | None = None
     is_command: bool = False
+    memory: OutOfMemory = field(default_factory=OutOfMemory)
+    disk_free_bytes: int | None = None
 
 
 def codes_in(agent_log: str) -> dict[int, int]:
@@ -133,7 +144,7 @@ def exit_record(evidence: Evidence) -> dict[str, Any]:
     first = _first_failure(evidence)
     stop = evidence.stop
     if first is not None and (stop is None or first.failed_ns < stop.mono_ns):
-        return _rank_record(first)
+        return _rank_record(evidence, first)
     if stop is not None:
         limits = {"duration": "time", "steps": "number of steps"}
         if stop.why in limits:
@@ -159,7 +170,7 @@ def _without_culprit(evidence: Evidence) -> dict[str, Any]:
         tail = leaver.tail or failed[0].tail
         return _record("exit_code", message, rank=leaver.rank, code=0, tail=tail)
     if failed:
-        return _rank_record(failed[0])
+        return _rank_record(evidence, failed[0])
     code = evidence.agent_code
     if code == 0:
         count = len(evidence.ranks)
@@ -171,7 +182,7 @@ def _without_culprit(evidence: Evidence) -> dict[str, Any]:
         return _record("exit_code", message, code=code, tail=evidence.agent_tail)
     vanished = next((r for r in evidence.ranks if r.code is None and r.gone_ns), None)
     if vanished is not None:
-        return _rank_record(vanished)
+        return _rank_record(evidence, vanished)
     if not evidence.ranks:
         message = f"torchrun ended with status {code} before any rank had started: {last}"
         return _record("launch_failed", message, code=code, tail=evidence.agent_tail)
@@ -205,42 +216,68 @@ def _agent_signal(evidence: Evidence) -> str | None:
     return None
 
 
-def _rank_record(rank: RankEvidence) -> dict[str, Any]:
+def _rank_record(evidence: Evidence, rank: RankEvidence) -> dict[str, Any]:
+    reason = _reason(evidence, rank)
+    if reason.cause == "timeout":
+        reason = _blaming(evidence, reason)
+    code = rank.code
+    trace = None
+    if rank.exception is not None:
+        code = rank.exit_code if rank.exit_code is not None else 1
+        trace = plain(str(rank.exception.get("traceback") or "")) or None
+    message = f"rank {rank.rank} {reason.does}"
+    return _record(
+        reason.cause,
+        f"{message}; {reason.hint}" if reason.hint else message,
+        rank=rank.rank,
+        code=code,
+        name=signal_name(code) if code is not None and code < 0 else None,
+        traceback=trace,
+        tail=rank.tail,
+    )
+
+
+def _reason(evidence: Evidence, rank: RankEvidence) -> Reason:
+    code = rank.code
     if rank.exception is not None:
         kind = str(rank.exception.get("type") or "exception")
-        text = plain(str(rank.exception.get("message") or "")).strip()
-        line = text.splitlines()[0] if text else ""
-        out_of_memory = _is_out_of_memory(kind, line)
-        said = f"{kind}: {line}" if line else kind
-        does = "ran out of GPU memory" if out_of_memory else "failed"
-        return _record(
-            "out_of_memory" if out_of_memory else "exception",
-            f"rank {rank.rank} {does}: {said}",
-            rank=rank.rank,
-            code=rank.exit_code if rank.exit_code is not None else 1,
-            traceback=plain(str(rank.exception.get("traceback") or "")) or None,
-            tail=rank.tail,
-        )
-    code = rank.code
+        reason = of_exception(kind, plain(str(rank.exception.get("message") or "")))
+        if reason.by_sigkill and evidence.memory.kills:
+            return _out_of_host_memory(evidence, reason.does)
+        return reason
     if code is None:
-        message = f"rank {rank.rank} ended without a word; how is not known"
-        return _record("signal", message, rank=rank.rank, tail=rank.tail)
+        return Reason("signal", "ended without a word; how is not known")
+    if rank.timeout and (timeout := of_timeout(rank.timeout)) is not None:
+        return timeout
+    if _is_full(evidence) and code in (1, 120):  # 120: Python could not flush its output
+        hint = "the disk of the session is full, and its output could not be written"
+        return Reason("disk_full", f"exited with status {code}", hint)
     if code >= 0:
-        message = f"rank {rank.rank} exited with status {code}"
-        return _record("exit_code", message, rank=rank.rank, code=code, tail=rank.tail)
-    name = signal_name(code)
-    message = f"rank {rank.rank} was ended by {name}"
-    if code == -signal.SIGKILL:
-        message += ", by someone or by the kernel for want of host memory"
-    elif any(_WATCHDOG in line for line in rank.tail):
-        message += ": a collective operation timed out"
-    return _record("signal", message, rank=rank.rank, code=code, name=name, tail=rank.tail)
+        return Reason("exit_code", f"exited with status {code}")
+    if code != -signal.SIGKILL:
+        return Reason("signal", f"was ended by {signal_name(code)}")
+    if evidence.memory.may_have_killed(rank.pid):
+        return _out_of_host_memory(evidence, "was killed")
+    return Reason("signal", "was killed by SIGKILL, cause unknown")
 
 
-def _is_out_of_memory(kind: str, message: str) -> bool:
-    return kind.rpartition(".")[2] == "OutOfMemoryError" or bool(
-        re.match(r"CUDA (?:error: )?out of memory", message)
-    )
+def _blaming(evidence: Evidence, reason: Reason) -> Reason:
+    """A timeout with the rank that was waited for, where all others say that they waited."""
+    others = [rank.rank for rank in evidence.ranks if _reason(evidence, rank).cause != "timeout"]
+    if len(others) == 1 and reason.hint:
+        return replace(reason, hint=f"rank {others[0]} did not join it")
+    return reason
+
+
+def _out_of_host_memory(evidence: Evidence, does: str) -> Reason:
+    limit = evidence.memory.limit_bytes
+    of = f"; the limit of its control group is {limit / 1e9:.1f} GB" if limit is not None else ""
+    return Reason("host_out_of_memory", f"{does}: the host ran out of memory{of}")
+
+
+def _is_full(evidence: Evidence) -> bool:
+    free = evidence.disk_free_bytes
+    return free is not None and free < _DISK_FULL_BYTES
 
 
 def signal_name(code: int) -> str:

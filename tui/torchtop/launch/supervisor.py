@@ -16,10 +16,12 @@ import traceback
 from pathlib import Path
 
 from torchtop.launch import children, evidence, helpers, interpreter, torchrun
+from torchtop.launch.cgroup import Cgroup
 from torchtop.launch.children import Child
 from torchtop.launch.exit_cause import Stop, exit_record, signal_name
 from torchtop.launch.journal import Journal
 from torchtop.launch.ladder import MODES, Rung
+from torchtop.launch.oom import MemoryWatch
 from torchtop.launch.ranks import RankWatch, WatchedRank
 from torchtop.launch.spec import LaunchError, LaunchSpec
 from torchtop.launch.stacks import Stacks
@@ -48,10 +50,16 @@ class Supervisor:
         node: this node's files in it.
         spec: what to run.
         events: where its records go.
+        group: the control group of the run, or None.
     """
 
     def __init__(
-        self, paths: SessionPaths, node: NodePaths, spec: LaunchSpec, events: Journal
+        self,
+        paths: SessionPaths,
+        node: NodePaths,
+        spec: LaunchSpec,
+        events: Journal,
+        group: Cgroup | None = None,
     ) -> None:
         self._paths = paths
         self._node = node
@@ -64,7 +72,9 @@ class Supervisor:
         self._taken: set[Path] = set()
         self._next_steps_s = 0.0
         self._launch_error: str | None = None
-        self._tree = Tree(events, spec)
+        self._group = group
+        self._tree = Tree(events, spec, group)
+        self._memory = MemoryWatch()
         self._stacks = Stacks(paths, events)
 
     def run(self, command: list[str]) -> None:
@@ -116,6 +126,7 @@ class Supervisor:
                 output=evidence.agent_log(self._paths),
                 cwd=Path(self._spec.cwd),
                 env=torchrun.environment(self._spec, self._paths, os.environ),
+                group=self._group,
             )
         except OSError as error:
             self._launch_error = f"cannot start {command[0]}: {error.strerror}"
@@ -202,6 +213,7 @@ class Supervisor:
             stop=self._stop,
             launch_error=self._launch_error,
             is_command=self._spec.source == "command",
+            memory=self._memory.look(),
         )
         codes = {rank.rank: rank.code for rank in found.ranks}
         for rank in self._ranks.ranks:
@@ -263,6 +275,7 @@ def supervise(paths: SessionPaths) -> None:
     lock = _take_lock(node.lock)
     children.become_subreaper()
     command = torchrun.command(spec, paths, interpreter.inspect(spec.python))
+    group = Cgroup.make(paths.id)
     appender = Appender(
         node.events,
         "supervisor",
@@ -271,11 +284,14 @@ def supervise(paths: SessionPaths) -> None:
         cwd=spec.cwd,
         device=spec.device,
         nproc=spec.nproc,
+        cgroup=str(group.folder) if group is not None else None,
     )
     try:
-        Supervisor(paths, node, spec, Journal(appender)).run(command)
+        Supervisor(paths, node, spec, Journal(appender), group).run(command)
     finally:
         appender.close()
+        if group is not None:
+            group.remove()
         os.close(lock)
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 
 from torchtop.launch import processes
+from torchtop.launch.cgroup import Cgroup
 from torchtop.launch.children import Child
 from torchtop.launch.journal import Journal
 from torchtop.launch.ladder import Ladder, Rung
@@ -24,6 +25,7 @@ class Tree:
     Args:
         events: where escalations go.
         spec: for the time limits.
+        group: of which all of it is a member, where there is one.
 
     Attributes:
         agent: torchrun's process; None until it is started.
@@ -32,12 +34,13 @@ class Tree:
         seen_pids: every pid that was found in the tree while it was being ended.
     """
 
-    def __init__(self, events: Journal, spec: LaunchSpec) -> None:
+    def __init__(self, events: Journal, spec: LaunchSpec, group: Cgroup | None = None) -> None:
         self.agent: Child | None = None
         self.agent_code: int | None = None
         self.agent_gone_ns: int | None = None
         self.seen_pids: set[int] = set()
         self._events = events
+        self._group = group
         self._ladder = Ladder(spec.soft_timeout_s, spec.shutdown_timeout_s)
         self._empty = False
 
@@ -69,8 +72,7 @@ class Tree:
         """
         now = time.monotonic()
         if self.agent_gone_ns is not None:
-            left = processes.descendants(os.getpid(), without=helpers)
-            if not left:
+            if not self._left(helpers):
                 self._empty = True
                 return
             if self._ladder.ask(Rung.SWEEP, now):
@@ -96,6 +98,8 @@ class Tree:
                 rung = Rung.TERM
         if rung is Rung.TERM and self.agent is not None:
             processes.send(self.agent.pid, self.agent.start_ticks, signal.SIGTERM)
+        if rung is Rung.KILL and self._group is not None:
+            self._group.kill()
         if rung >= Rung.SWEEP:
             signum = signal.SIGKILL if rung is Rung.KILL else signal.SIGTERM
             for process in self._left(helpers):
@@ -103,6 +107,10 @@ class Tree:
 
     def _left(self, helpers: set[int]) -> list[Process]:
         left = processes.descendants(os.getpid(), without=helpers)
+        if self._group is not None:
+            known = {process.pid for process in left}
+            others = (processes.look(pid) for pid in self._group.pids() if pid not in known)
+            left += [process for process in others if process is not None]
         self.seen_pids.update(process.pid for process in left)
         return left
 

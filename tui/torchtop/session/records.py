@@ -62,7 +62,8 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    detail (1: every step has full markers; 0 < share < 1: that share of them)
 
 ``nodes/<host>/events.jsonl`` (that node's supervisor)
-    header: session, command (argv of torchrun), cwd, device, nproc
+    header: session, command (argv of torchrun), cwd, device, nproc, cgroup (folder of the control
+        group that holds the run, or null)
     ``process``    role (sampler|analyst|agent|rank), process_pid, pid_start_ticks, rank or null
     ``stop``       requested_by, mode (soft|stop|kill), why (user|duration|steps)
     ``stacks``     requested_by, ranks [{rank, file (in the session directory), offset}]: each of
@@ -180,7 +181,11 @@ CAUSES = (
     "exception",
     "signal",
     "exit_code",
-    "out_of_memory",
+    "out_of_memory",  # of a GPU
+    "host_out_of_memory",
+    "disk_full",
+    "loader_killed",
+    "timeout",  # of a collective operation
     "launcher_killed",
     "launch_failed",
     "lost",
