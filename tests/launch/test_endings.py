@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from launch.supervised import Run
 from torchtop.session.paths import liveness, read_json
 
@@ -87,6 +89,7 @@ dist.all_reduce(torch.ones(1))
     assert session.events("end")[0]["status"] == "failed"
 
 
+@pytest.mark.fault(17, "exit(0) on one rank, early", "the early leaver is blamed")
 def test_a_rank_that_leaves_early_is_named_and_not_the_one_that_fails_on_it(run: Start) -> None:
     session = run(
         GLOO
@@ -101,6 +104,7 @@ dist.all_reduce(torch.ones(1))
     assert session.exit["message"].startswith("rank 1 left early with status 0")
 
 
+@pytest.mark.fault(17, "os._exit(7) on one rank", "code and rank named")
 def test_an_exit_code_is_named(run: Start) -> None:
     session = run("up()\nif rank == 1: os._exit(7)\ntime.sleep(1000)")
     session.ended()
