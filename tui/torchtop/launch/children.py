@@ -85,12 +85,11 @@ def spawn(
     Raises:
         OSError: the program cannot be started.
     """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    fd = os.open(output, flags, 0o600)
     entrance = group.entrance() if group is not None else None
     arm = partial(_arm, os.getpid(), entrance)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    fd = -1
     try:
-        fd = os.open(output, flags, 0o600)
         process = subprocess.Popen(
             list(command),
             stdin=subprocess.DEVNULL,
@@ -103,8 +102,7 @@ def spawn(
             preexec_fn=arm,  # noqa: PLW1509 - see above
         )
     finally:
-        if fd >= 0:
-            os.close(fd)
+        os.close(fd)
         if entrance is not None:
             os.close(entrance)
     # Reaped by the supervisor's own waitpid(-1): Popen must not wait for it too.
