@@ -67,6 +67,22 @@ def test_a_module_takes_the_rest_as_its_own() -> None:
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        ["bash", "train.sh"],
+        ["torchrun", "--nproc-per-node", "2", "train.py", "--steps", "3", "--", "-x"],
+        ["--odd", "--"],
+        ["resnet50-cifar10", "--steps", "3"],
+    ],
+)
+def test_after_two_dashes_all_is_the_command(command: list[str]) -> None:
+    args = parse(["run", "--steps", "9", "--", *command])
+
+    assert (args.is_command, args.steps) == (True, 9)
+    assert [args.target, *args.arguments] == command
+
+
+@pytest.mark.parametrize(
     ("text", "seconds"), [("30", 30.0), ("90s", 90.0), ("1.5m", 90.0), ("2h", 7200.0)]
 )
 def test_times_have_units(text: str, seconds: float) -> None:
@@ -81,7 +97,8 @@ def test_times_have_units(text: str, seconds: float) -> None:
         ["run", "--steps", "two", "x"],
         ["run", "--duration", "-1", "x"],
         ["run", "--device", "tpu", "x"],
-        ["run", "--", "bash", "train.sh"],
+        ["run", "--"],
+        ["run", "--steps", "3", "--"],
         ["fly"],
         ["stop", "--soft", "--kill"],
     ],

@@ -464,6 +464,14 @@ def test_a_torch_that_cannot_be_imported_fails_as_by_plain_python(
     assert ended.out == "failed libcudart.so.99\nimported\n"
 
 
+def test_an_import_of_torch_that_fails_shows_no_frame_of_ours(stage: Stage, folder: Path) -> None:
+    write(folder, torch="import torch_parts", torch_parts="1 / 0", script="import torch")
+
+    plain = assert_same(stage, ["script.py"], folder)
+
+    assert plain.err.count("  File ") == 3
+
+
 def test_without_torch_the_import_fails_as_by_plain_python(stage: Stage, folder: Path) -> None:
     write(folder, script="import sys\nsys.path[:] = sys.path[:1]\nimport torch")
 

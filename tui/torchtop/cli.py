@@ -17,6 +17,7 @@ examples:
   torchtop                                     watch the GPUs, start a workload with a key
   torchtop run resnet50-cifar10 -o batch=256   train on all GPUs and watch
   torchtop run --no-tui --steps 200 train.py --lr 0.1
+  torchtop run -- torchrun --nproc-per-node 2 train.py
   torchtop attach                              back to the latest session
 """
 
@@ -82,11 +83,15 @@ def parse(words: list[str]) -> argparse.Namespace:
     # A script's own arguments are none of argparse's business: it would take `--gpu 0` of theirs
     # for an abbreviation, and `--` for its own.
     options, rest = _split_run(words[1:])
-    if rest[:1] == ["--"]:
-        parser.error("run -- COMMAND is not supported yet; give the script: run SCRIPT [args]")
-    args = parser.parse_args(["run", *options, *rest[:1]])
-    args.arguments = rest[1:]
-    _take_late_options(args)
+    is_command = rest[:1] == ["--"]
+    if is_command:
+        rest = rest[1:]
+        if not rest:
+            parser.error("after -- give a command, such as: run -- bash train.sh")
+    args = parser.parse_args(["run", *options, *(["--", rest[0]] if rest else [])])
+    args.arguments, args.is_command = rest[1:], is_command
+    if not is_command:
+        _take_late_options(args)
     return args
 
 
@@ -165,7 +170,9 @@ def _watching(verb: Callable[..., _Parser]) -> None:
     from torchtop.commands import run
 
     starting = _run_options(verb("run", run.run, "start a workload or script and watch it"))
-    starting.add_argument("target", metavar="WORKLOAD|SCRIPT", help="a catalog name, or a path")
+    starting.add_argument(
+        "target", metavar="WORKLOAD|SCRIPT", help="a catalog name, a path, or -- and a command"
+    )
     starting.add_argument("arguments", nargs="*", metavar="...", help="the script's own arguments")
     for name, command, text in (
         ("attach", run.attach, "watch a running session, or look at one that has ended"),

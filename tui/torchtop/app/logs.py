@@ -25,8 +25,12 @@ _RUBBED_OUT = re.compile("[^\x08]\x08")
 """A character and the backspace after it."""
 
 
+COMMAND = -1
+"""In a rank's place: what a command wrote, ranks without logs of their own among it."""
+
+
 class LogLine(NamedTuple):
-    """One line of one rank."""
+    """One line of one rank; `rank` is `COMMAND` where a command wrote it and no rank of its own."""
 
     rank: int
     stream: str
@@ -110,7 +114,8 @@ class LogTail:
     """All log files below a session's ``logs`` folder, found as they appear.
 
     Args:
-        root: the folder; torchrun lays it out as ``<run>/attempt_<n>/<rank>/<stream>.log``.
+        root: the folder; torchrun lays it out as ``<run>/attempt_<n>/<rank>/<stream>.log``;
+            what a command wrote is in a run called ``command``.
     """
 
     root: Path
@@ -146,4 +151,6 @@ class LogTail:
             return
         for path in found:
             if path not in self._files and path.parent.name.isdigit():
-                self._files[path] = _File(path, int(path.parent.name), path.stem)
+                command = path.parent.parent.parent.name == "command"
+                rank = COMMAND if command else int(path.parent.name)
+                self._files[path] = _File(path, rank, path.stem)

@@ -57,18 +57,11 @@ class LiveController:
                 name=entry.name,
                 summary=entry.summary,
                 source=entry.source,
-                problem=self._problem(entry.own),
+                problem=None,
                 options={option.name: option.default for option in entry.options},
             )
             for entry in load_catalog(self._cwd).entries
         ]
-
-    def _problem(self, own: config.FileWorkload | None) -> str | None:
-        if own is None:
-            return None
-        if own.command:
-            return "command = [...] cannot be started yet; use script = or module ="
-        return None
 
     def consent(self, name: str) -> str | None:
         """See `Controller`."""
@@ -96,8 +89,6 @@ class LiveController:
             if self._spec is not None and self._is_again(self._spec, name, options):
                 return self._begin(self._spec)
             entry = load_catalog(self._cwd).find(name)
-            if problem := self._problem(entry.own):
-                raise ControllerError(f"{name}: {problem}")
             if self.consent(name) is not None:  # its file was edited after the user had agreed
                 raise ControllerError(f"{name}: its command is another now; start it again")
             spec = workload_spec(entry, options, self._defaults, self._cwd)

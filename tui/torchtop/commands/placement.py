@@ -44,12 +44,14 @@ class Placement:
     note: str | None = None
 
 
-def place(wish: Wish, interpreter: Interpreter, inventory: GpuInventory | None = None) -> Placement:
+def place(
+    wish: Wish, interpreter: Interpreter | None, inventory: GpuInventory | None = None
+) -> Placement:
     """Decide where to run.
 
     Args:
         wish: what was asked for.
-        interpreter: whose PyTorch will train.
+        interpreter: whose PyTorch will train; None where that is not known.
         inventory: the GPUs, when they are known already.
 
     Raises:
@@ -69,7 +71,7 @@ def place(wish: Wish, interpreter: Interpreter, inventory: GpuInventory | None =
         if wanted:
             raise UsageError(f"no GPU to run on ({reason}); on the CPU: --device cpu --nproc 2")
         return _on_cpu(wish)
-    if interpreter.torch_root is not None and interpreter.cuda_version is None:
+    if interpreter and interpreter.torch_root is not None and interpreter.cuda_version is None:
         if wanted:
             raise UsageError(
                 f"PyTorch {interpreter.torch_version} is a CPU build; "

@@ -166,7 +166,7 @@ def _what_is_lost(paths: SessionPaths, snapshot: Snapshot) -> str:
 
 def _closing(summary: Mapping[str, Any]) -> str:
     step, speed = summary["step_ms"], summary["throughput"]
-    parts = [f"{summary['steps']} steps"]
+    parts = [f"{summary['steps'] or 'no'} steps"]
     if step["mean"] is not None:
         parts.append(
             f"step {number(step['mean'])} ms (p50 {number(step['p50'])}, "

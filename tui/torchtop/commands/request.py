@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -36,6 +37,8 @@ def build_spec(args: argparse.Namespace, cwd: Path) -> LaunchSpec:
         LaunchError: likewise, found by the launching side.
     """
     options = parse_options(args.option or [])
+    if args.is_command:
+        return _command_spec(args, cwd)
     if args.target.startswith(FAULT_PREFIX) and not args.module:
         entry: Entry | None = _fault(args.target)
         options["fault"] = args.target[len(FAULT_PREFIX) :]
@@ -65,6 +68,42 @@ def build_spec(args: argparse.Namespace, cwd: Path) -> LaunchSpec:
     return _placed(spec, wish_of(args), args.python, _to_stderr)
 
 
+def _command_spec(args: argparse.Namespace, cwd: Path) -> LaunchSpec:
+    """The launch of a command of the user's, which starts its ranks itself."""
+    unfit = {"-m": args.module, "-o": args.option, "--nproc": args.nproc, "--python": args.python}
+    for option, value in unfit.items():
+        if value:
+            raise UsageError(f"{option} does not go with run -- COMMAND: write it into the command")
+    words = [args.target, *args.arguments]
+    spec = LaunchSpec(
+        name=args.name or Path(args.target).stem,
+        workload=shlex.join(words),
+        source="command",
+        target=words[0],
+        args=tuple(words[1:]),
+        cwd=str(cwd),
+        steps=args.steps,
+        duration_s=args.duration,
+    )
+    return _placed_command(spec, wish_of(args))
+
+
+def _placed_command(spec: LaunchSpec, wish: Wish) -> LaunchSpec:
+    """Where a command will run. Only what was asked for changes what it finds."""
+    placement = place(wish, None)
+    env = dict(spec.env)
+    if wish.device == "cpu":
+        env["CUDA_VISIBLE_DEVICES"] = ""
+    chosen = wish.gpus is not None or wish.gpu_ids is not None
+    return replace(
+        spec,
+        env=env,
+        thresholds=thresholds(config.load_config(here())),
+        device=placement.device,
+        gpu_uuids=placement.gpu_uuids if chosen else (),
+    )
+
+
 def workload_spec(
     entry: Entry,
     options: Mapping[str, str],
@@ -79,8 +118,6 @@ def workload_spec(
     checked = entry.validate(options)
     own, wish = entry.own, wish_of(args)
     if own is not None:
-        if own.command:
-            raise UsageError(f"{entry.name}: command = [...] cannot be started yet; use script =")
         consent(entry, bool(getattr(args, "yes", False)))
         wish = replace(
             wish,
@@ -95,7 +132,7 @@ def workload_spec(
     spec = LaunchSpec(
         name=args.name or entry.name,
         workload=entry.name,
-        source=entry.source,
+        source="command" if own and own.command else entry.source,
         target=entry.target,
         args=tuple(entry.arguments(given)),
         options=checked,
@@ -104,6 +141,8 @@ def workload_spec(
         steps=args.steps,
         duration_s=args.duration,
     )
+    if spec.source == "command":
+        return _placed_command(spec, replace(wish, nproc=None))
     spec = _placed(spec, wish, args.python, tell)
     if entry.builtin:
         spec = _in_processes(spec, entry, wish)

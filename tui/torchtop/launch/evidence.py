@@ -19,9 +19,13 @@ _WATCHDOG = b"Watchdog caught collective operation timeout"
 _AGENT_LOG_BYTES = 1 << 20
 
 
-def agent_log(paths: SessionPaths) -> Path:
-    """The file that takes torchrun's own output."""
-    return paths.logs / "torchrun.log"
+def agent_log(paths: SessionPaths, is_command: bool) -> Path:
+    """The file that takes torchrun's own output, or all of a command's.
+
+    A command's lies where a rank's would: it may be that of the only one.
+    """
+    name = "command/attempt_0/0/stdout.log" if is_command else "torchrun.log"
+    return paths.logs / name
 
 
 def gather(
@@ -36,20 +40,38 @@ def gather(
     memory: OutOfMemory,
 ) -> Evidence:
     """All the evidence of an ended run."""
-    text = _end_of(agent_log(paths), _AGENT_LOG_BYTES).decode("utf-8", "replace")
+    log = agent_log(paths, is_command)
+    text = _end_of(log, _AGENT_LOG_BYTES).decode("utf-8", "replace")
     codes = codes_in(text)
+    if is_command:
+        ranks = _last_launch(ranks)
+    tail = _agent_tail(paths, log, bool(ranks))
     return Evidence(
         ranks=tuple(_rank_evidence(paths, rank, codes, agent_code) for rank in ranks),
         agent_code=agent_code,
         agent_gone_ns=agent_gone_ns,
         agent_log=text,
-        agent_tail=tuple(_agent_tail(paths, bool(ranks))),
+        agent_tail=tuple(tail),
         stop=stop,
         launch_error=launch_error,
         is_command=is_command,
         memory=memory,
         disk_free_bytes=_disk_free_bytes(paths),
     )
+
+
+def _last_launch(ranks: list[WatchedRank]) -> list[WatchedRank]:
+    """Of all that a command has started, the ranks that count for how it ended."""
+    latest = max(ranks, key=_started_ns, default=None)
+    if latest is None:
+        return []
+    launch = latest.header.get("launch")
+    of_it = sorted((r for r in ranks if r.header.get("launch") == launch), key=_started_ns)
+    return list({rank.rank: rank for rank in of_it}.values())
+
+
+def _started_ns(rank: WatchedRank) -> int:
+    return int(rank.header.get("mono_ns") or 0)
 
 
 def _rank_evidence(
@@ -91,13 +113,13 @@ def _stderr_of(paths: SessionPaths, rank: WatchedRank) -> bytes:
     return b""
 
 
-def _agent_tail(paths: SessionPaths, ranks_started: bool) -> list[str]:
+def _agent_tail(paths: SessionPaths, log: Path, ranks_started: bool) -> list[str]:
     """What explains a failed launch: a rank's last words when no rank got as far as a record."""
     if not ranks_started:
         for path in sorted(paths.logs.glob("*/attempt_*/*/stderr.log")):
             if lines := last_lines(_end_of(path, _TAIL_BYTES), _TAIL_LINES):
                 return lines
-    lines = last_lines(_end_of(agent_log(paths), _TAIL_BYTES), 4 * _TAIL_LINES)
+    lines = last_lines(_end_of(log, _TAIL_BYTES), 4 * _TAIL_LINES)
     return [line for line in lines if line.strip("=- ")][-_TAIL_LINES:]
 
 

@@ -151,8 +151,11 @@ def exit_record(evidence: Evidence) -> dict[str, Any]:
             return _record(stop.why, f"stopped after the {limits[stop.why]} that was asked for")
         return _record("stopped", "stopped by the user")
     if (killer := _agent_signal(evidence)) is not None:
-        what = "the command" if evidence.is_command else "torchrun"
-        message = f"{what} was ended from outside by {killer}"
+        if evidence.is_command:
+            message = f"the command was ended by {killer}"
+            code = evidence.agent_code
+            return _record("signal", message, code=code, name=killer, tail=evidence.agent_tail)
+        message = f"torchrun was ended from outside by {killer}"
         return _record("launcher_killed", message, name=killer, tail=evidence.agent_tail)
     return _without_culprit(evidence)
 

@@ -118,17 +118,17 @@ def _ask(path: str) -> Interpreter:
     return Interpreter(path, str(version), root)
 
 
-def versions(interpreter: Interpreter) -> dict[str, str | None]:
-    """The versions of ``session.json``."""
+def versions(interpreter: Interpreter | None) -> dict[str, str | None]:
+    """The versions of ``session.json``; None where the ranks' interpreter is not known."""
     try:
         own = importlib.metadata.version("torchtop")
     except importlib.metadata.PackageNotFoundError:
         from torchtop import __version__ as own
     return {
         "torchtop": own,
-        "python": interpreter.version,
-        "torch": interpreter.torch_version,
-        "cuda": interpreter.cuda_version,
+        "python": interpreter.version if interpreter else None,
+        "torch": interpreter.torch_version if interpreter else None,
+        "cuda": interpreter.cuda_version if interpreter else None,
         "driver": _driver_version(),
     }
 

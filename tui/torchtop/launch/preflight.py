@@ -95,8 +95,7 @@ def check(spec: LaunchSpec, gpus: int | None = None) -> Readiness:
     _check_devices(spec, known)
     _check_disk()
     if spec.source == "command":
-        if shutil.which(spec.target, path=spec.env.get("PATH")) is None:
-            raise LaunchError(f"there is no command {spec.target}")
+        _check_command(spec, cwd)
         return Readiness(interpreter.inspect(spec.python), tuple(_warnings(spec)))
     if not spec.is_module:
         _check_is_file(cwd / spec.target, spec.target)
@@ -122,6 +121,20 @@ def count_gpus() -> int:
     except OSError:
         return 0
     return sum(re.fullmatch(r"nvidia\d+", name) is not None for name in names)
+
+
+def _check_command(spec: LaunchSpec, cwd: Path) -> None:
+    """Whether there is such a program, as the system will look for it."""
+    name = spec.target
+    if "/" not in name and shutil.which(name, path=spec.env.get("PATH")):
+        return
+    path = cwd / name
+    if "/" in name and path.is_file() and os.access(path, os.X_OK):
+        return
+    if path.is_file():
+        by = "python" if name.endswith(".py") else "bash"
+        raise LaunchError(f"{name} is no program; give the one that runs it: run -- {by} {name}")
+    raise LaunchError(f"there is no command {name}")
 
 
 def _check_devices(spec: LaunchSpec, gpus: int) -> None:

@@ -74,6 +74,23 @@ def catches(pid: int, signum: int) -> bool:
         return False
 
 
+def code_of_zombie(pid: int, start_ticks: int | None) -> int | None:
+    """The exit code of a process whose parent has not collected it yet, negative for a signal.
+
+    Returns:
+        None where it is not known; also for status 0, which the kernel tells those as well who may
+        not know.
+    """
+    process = look(pid)
+    if process is None or process.state != "Z" or start_ticks not in (None, process.start_ticks):
+        return None
+    try:
+        status = int(Path(f"/proc/{pid}/stat").read_bytes().split()[-1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return os.waitstatus_to_exitcode(status) or None
+
+
 def descendants(root: int, without: Collection[int] = ()) -> list[Process]:
     """All processes below `root`, parents first, zombies included.
 

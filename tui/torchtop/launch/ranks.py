@@ -111,6 +111,8 @@ class RankWatch:
 
     def _mark_gone(self, rank: WatchedRank) -> None:
         rank.gone_ns = time.monotonic_ns()
+        if rank.status is None:
+            rank.status = processes.code_of_zombie(rank.pid, rank.start_ticks)
         if rank.pidfd is not None:
             os.close(rank.pidfd)
             rank.pidfd = None

@@ -43,7 +43,7 @@ class LaunchSpec:
         args: the script's own arguments; for a built-in with its options already among them.
         options: the options as the user set them, for the record.
         device: where it trains.
-        nproc: ranks on this node.
+        nproc: ranks on this node; of no meaning for a command, which starts its own.
         gpu_uuids: the GPUs to use, by UUID; empty leaves the choice to the environment.
         python: the interpreter of the ranks.
         cwd: the ranks' working directory.
@@ -82,6 +82,11 @@ class LaunchSpec:
         if self.source == "file":
             return "/" not in self.target and not self.target.endswith(".py")
         return self.source in ("builtin", "module")
+
+    @property
+    def ranks(self) -> int | None:
+        """How many ranks this node will have; None where a command decides that."""
+        return None if self.source == "command" else self.nproc
 
     @property
     def argv(self) -> list[str]:

@@ -29,6 +29,40 @@ del sys.path[0]
 run(globals(), pathlib.Path(here), plain)
 '''
 
+_SITE = '''"""Lets torchtop's probe into the Python processes of a command, then gives way."""
+import sys
+
+
+def _enter():
+    import os
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if entry != here]
+    # Other Pythons than those that the probe is written for only pass by.
+    if sys.version_info < (3, 8) or not os.environ.get("TORCHTOP_SESSION"):
+        return
+    import _frozen_importlib
+    import _frozen_importlib_external
+    stage = os.path.dirname(here)
+    folder = os.path.join(stage, "_torchtop")
+    spec = _frozen_importlib_external.spec_from_file_location(
+        "_torchtop", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
+    sys.modules["_torchtop"] = _frozen_importlib.module_from_spec(spec)
+    from _torchtop.probe.visit import visit
+    visit(stage)
+
+
+try:
+    _enter()
+except Exception:
+    pass
+# The next one on the path takes this one's place; that there is none is said by the same error.
+sys.modules.pop("sitecustomize", None)
+import sitecustomize
+'''
+
+SITE = "site"
+"""The folder below ``stage`` that comes first on the path of a command's Python processes."""
+
 
 def stage_probe(stage: Path) -> Path:
     """Copy the probe and the built-in workloads.
@@ -57,6 +91,8 @@ def stage_probe(stage: Path) -> Path:
         _copy_sources(workloads, fallback / "torchtop_workloads")
     rank = stage / "rank.py"
     rank.write_text(_RANK, encoding="utf-8")
+    (stage / SITE).mkdir()
+    (stage / SITE / "sitecustomize.py").write_text(_SITE, encoding="utf-8")
     return rank
 
 

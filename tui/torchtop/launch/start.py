@@ -81,7 +81,7 @@ def describe(spec: LaunchSpec, paths: SessionPaths, found: Interpreter) -> dict[
         "argv": spec.argv,
         "options": dict(spec.options),
         "device": spec.device,
-        "nproc": spec.nproc,
+        "nproc": spec.ranks,
         "python": spec.python,
         "cwd": spec.cwd,
         "started_at": datetime.fromtimestamp(now, timezone.utc).isoformat(timespec="seconds"),
@@ -90,7 +90,7 @@ def describe(spec: LaunchSpec, paths: SessionPaths, found: Interpreter) -> dict[
         "steps": spec.steps,
         "duration_s": spec.duration_s,
         "thresholds": dict(spec.thresholds),
-        "versions": interpreter.versions(found),
+        "versions": interpreter.versions(None if spec.source == "command" else found),
     }
 
 

@@ -119,11 +119,13 @@ class Supervisor:
             self._tell_process(role, child.pid, child.start_ticks, None)
 
     def _start_agent(self, command: list[str]) -> None:
+        log = evidence.agent_log(self._paths, self._spec.source == "command")
         try:
+            log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             agent = children.spawn(
                 "agent",
                 command,
-                output=evidence.agent_log(self._paths),
+                output=log,
                 cwd=Path(self._spec.cwd),
                 env=torchrun.environment(self._spec, self._paths, os.environ),
                 group=self._group,
@@ -283,7 +285,7 @@ def supervise(paths: SessionPaths) -> None:
         command=command,
         cwd=spec.cwd,
         device=spec.device,
-        nproc=spec.nproc,
+        nproc=spec.ranks,
         cgroup=str(group.folder) if group is not None else None,
     )
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torchtop.launch.interpreter import Interpreter
 from torchtop.launch.spec import LaunchSpec
+from torchtop.launch.stage import SITE
 from torchtop.session.paths import SessionPaths
 
 _MAIN = (
@@ -15,9 +16,8 @@ _MAIN = (
     "from torch.distributed.run import main; main()"
 )
 
-_DROPPED = ("PYTHON_EXEC", "TORCHTOP_SESSION", "TORCHTOP_SESSION_DIR")
-"""Variables of the caller that would lead torchrun astray: another interpreter for the ranks, or
-the marks of a session that this one was started from."""
+_DROPPED = ("TORCHTOP_SESSION", "TORCHTOP_SESSION_DIR", "TORCHTOP_RANK")
+"""The marks of a session that this one was started from."""
 
 
 def launcher(interpreter: Interpreter) -> list[str]:
@@ -69,11 +69,23 @@ def environment(
         paths: its session.
         inherited: the user's environment.
     """
+    if spec.source == "command":
+        env = _of_a_command(spec, paths, inherited)
+    else:
+        env = _of_torchrun(spec, inherited)
+    env["TORCHTOP_SESSION"] = paths.id
+    env["TORCHTOP_SESSION_DIR"] = str(paths.root)
+    env["TORCHTOP_SUPERVISOR_PID"] = str(os.getpid())
+    env["TORCHTOP_DEVICE"] = spec.device
+    return env
+
+
+def _of_torchrun(spec: LaunchSpec, inherited: Mapping[str, str]) -> dict[str, str]:
     env = {
         name: value
         for name, value in inherited.items()
         # PET_* are torchrun's defaults for its flags: the command line above is meant to be whole.
-        if not name.startswith("PET_") and name not in _DROPPED
+        if not name.startswith("PET_") and name not in (*_DROPPED, "PYTHON_EXEC")
     }
     env.update(spec.env)
     if "PYTHONPATH" in env:
@@ -81,9 +93,6 @@ def environment(
         env["PYTHONPATH"] = os.pathsep.join(parts)
         if not parts:
             del env["PYTHONPATH"]
-    if spec.source == "command" and (paths.stage / "sitecustomize.py").is_file():
-        first = [str(paths.stage), *filter(None, [env.get("PYTHONPATH")])]
-        env["PYTHONPATH"] = os.pathsep.join(first)
     env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     if spec.device == "cpu":
         env["CUDA_VISIBLE_DEVICES"] = ""
@@ -92,8 +101,23 @@ def environment(
     if spec.source == "builtin" and spec.device == "cpu" and spec.nproc > 1:
         cores = len(os.sched_getaffinity(0))
         env.setdefault("OMP_NUM_THREADS", str(max(1, cores // spec.nproc)))
-    env["TORCHTOP_SESSION"] = paths.id
-    env["TORCHTOP_SESSION_DIR"] = str(paths.root)
-    env["TORCHTOP_SUPERVISOR_PID"] = str(os.getpid())
-    env["TORCHTOP_DEVICE"] = spec.device
+    return env
+
+
+def _of_a_command(
+    spec: LaunchSpec, paths: SessionPaths, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """What the user's own launcher finds: all as it was, and a first folder on PYTHONPATH."""
+    env = {name: value for name, value in inherited.items() if name not in _DROPPED}
+    env.update(spec.env)
+    outer = inherited.get("TORCHTOP_SESSION_DIR")
+    rest = env.get("PYTHONPATH", "").split(os.pathsep) if env.get("PYTHONPATH") else []
+    rest = [part for part in rest if not outer or part != str(Path(outer) / "stage" / SITE)]
+    env["PYTHONPATH"] = os.pathsep.join([str(paths.stage / SITE), *rest])
+    # Its output goes to a file, which Python would fill 8 KiB at a time.
+    env.setdefault("PYTHONUNBUFFERED", "1")
+    # torchrun's own limit between SIGTERM and SIGKILL where it was given none; else 30 s.
+    env.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(max(1, round(spec.shutdown_timeout_s))))
+    if spec.gpu_uuids:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(spec.gpu_uuids)
     return env

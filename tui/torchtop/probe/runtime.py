@@ -25,7 +25,8 @@ from .writer import Writer
 _SHORTEST_COLLECTION_NS = 1_000_000
 """Shorter collections of garbage are part of every program."""
 
-_FORKED = "forked"
+_NO_RANK = "not a rank"
+"""Of a process that has the hooks and is none: a loader's worker, or one forked from a rank."""
 
 _now = time.monotonic_ns
 _thread = threading.get_ident
@@ -63,6 +64,10 @@ class Probe(Guarded):
             for code in ("BC", "nBC")
         }
         self._collects_since: Optional[int] = None
+        self.identify: Callable[[], Optional[Dict[str, Any]]] = facts.identity
+        """Which rank this is, asked at the first backward; None where it is none."""
+        self.ranks_may_fork = False
+        """Whether a process that is forked before the first backward may be a rank itself."""
 
     # -- the loader ------------------------------------------------------------------------------
 
@@ -119,6 +124,8 @@ class Probe(Guarded):
             if root is None:
                 return None
             clock = self._begin(root)
+            if clock is None:
+                return None
         elif _thread() != self._thread:
             return None
         if meter.in_flight:
@@ -254,13 +261,20 @@ class Probe(Guarded):
         """Facts of a built-in workload."""
         self._fact("script", **told)
 
-    def _begin(self, root: Any) -> Clock:
-        """The first backward: now the device is known, and this process does train."""
+    def _begin(self, root: Any) -> Optional[Clock]:
+        """The first backward: now the device is known, and this process does train.
+
+        Returns:
+            None where it is no rank.
+        """
         torch = self.torch
+        who = self.identify()
+        if who is None:
+            self.disabled = _NO_RANK
+            return None
         self._thread = threading.get_ident()
         self._device_index = self._cuda_index(root)
         cuda = self._device_index is not None
-        who = facts.identity()
         name = "{rank}-{attempt}-{pid}.jsonl".format(pid=os.getpid(), **who)
         header = {**who, **facts.versions(torch, cuda)}
         header["device"] = facts.device(torch, self._device_index)
@@ -333,14 +347,17 @@ class Probe(Guarded):
 
     def after_fork(self) -> None:
         """In a forked child (a loader's worker, say): this is no rank."""
-        self.disabled = _FORKED
+        if self._writer is None and self.ranks_may_fork:
+            self._thread = threading.get_ident()
+            return
+        self.disabled = _NO_RANK
         if self._writer is not None:
             self._writer.abandon()
             self._writer = None
 
     def finish(self) -> None:
         """At the end of the process."""
-        if self._writer is None or self.disabled == _FORKED:
+        if self._writer is None or self.disabled == _NO_RANK:
             return
         try:
             # Also of a probe that is out: the steps that were in flight then are good ones.

@@ -74,7 +74,7 @@ def build_summary(paths: SessionPaths) -> dict[str, Any]:
         "device": meta.get("device"),
         "versions": _versions(meta, first),
         "gpus": _gpus(paths, minutes),
-        **_steps(total, min((rank.steps_done for rank in ranks), default=0)),
+        **_steps(total, min((rank.steps_done for rank in ranks), default=None)),
         "phases": _shares(total["phases_us"], total["recorded"]),
         "ranks": _ranks(ranks, total["ranks"]),
         **_verdicts(minutes),
@@ -185,9 +185,14 @@ def _add(into: dict[str, Any], values: Mapping[str, Any]) -> None:
             into[key] = (into.get(key) or 0) + value
 
 
-def _steps(total: Mapping[str, Any], finished: int) -> dict[str, Any]:
-    """Counts, latency and throughput; `finished` is what the ranks' own totals come to."""
-    steps, step_us = total["steps"], total["step_us"]
+def _steps(total: Mapping[str, Any], finished: int | None) -> dict[str, Any]:
+    """Counts, latency and throughput.
+
+    Args:
+        total: the minutes' sums.
+        finished: what the ranks' own totals come to; None where no rank has ever trained.
+    """
+    steps, step_us = None if finished is None else total["steps"], total["step_us"]
 
     def rate(count: Any) -> float | None:
         return round(count * 1e6 / step_us, 3) if step_us and count else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchtop.app.logs import LogLine, LogPage
+from torchtop.app.logs import COMMAND, LogLine, LogPage
 from torchtop.app.panes.pane import Pane
 from torchtop.app.text import Row, Span, broken, clean, fit, pad, row_width, wrap
 from torchtop.app.view import View
@@ -74,7 +74,9 @@ class LogsPane(Pane):
 
 
 def _which(rank: int | None) -> str:
-    return "all ranks" if rank is None else f"rank {rank}"
+    if rank is None:
+        return "all ranks"
+    return "the command" if rank == COMMAND else f"rank {rank}"
 
 
 def matching(page: LogPage, rank: int | None, text: str) -> Sequence[LogLine]:
@@ -130,7 +132,8 @@ def most_back(
 def _line(line: LogLine, with_rank: bool, width: int, wrapped: bool) -> list[Row]:
     """One line of a log in one row, or in as many as it takes."""
     mark = "!" if line.stream == "stderr" else " "
-    label: list[Span] = [(pad(f"r{line.rank}", 3), "accent")] if with_rank else []
+    who = "cmd" if line.rank == COMMAND else pad(f"r{line.rank}", 3)
+    label: list[Span] = [(who, "accent")] if with_rank else []
     label.append((mark + " ", "warn" if mark == "!" else ""))
     indent = row_width(label)
     if not wrapped:
@@ -148,5 +151,5 @@ def nothing(page: LogPage, rank: int | None, text: str) -> str:
         return "log lines carry no time: they are shown at the end of the replay (key: .)"
     if not page.lines:
         return "no output yet"
-    of = "" if rank is None else f" of rank {rank}"
+    of = "" if rank is None else f" of {_which(rank)}"
     return f"no line{of} contains {clean(text, 60)}" if text else f"no output{of} yet"

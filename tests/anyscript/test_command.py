@@ -1,0 +1,147 @@
+"""``torchtop run -- COMMAND``: the user's own launcher, attributed as torchtop's is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anyscript.commanded import Told, bare, told, write
+from probe.staged import bare_python
+
+pytest.importorskip("torch")
+
+STEPS = 40
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("project")
+    write(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def shell(folder: Path, home: Path) -> Told:
+    """A shell script that calls torchrun itself, on two ranks."""
+    return told("--", "bash", "train.sh", str(STEPS), cwd=folder, home=home)
+
+
+def lines_of(text: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    return sorted(found, key=lambda line: int(line["rank"]))
+
+
+def test_a_shell_script_that_calls_torchrun_is_attributed(shell: Told) -> None:
+    assert shell.code == 0, shell.out + shell.err
+    summary = shell.summary
+    assert (summary["status"], summary["exit"]["message"]) == ("done", "all 2 ranks finished")
+    assert (summary["steps"], summary["world_size"]) == (STEPS, 2)
+    assert [rank["rank"] for rank in summary["ranks"]] == [0, 1]
+    for rank in summary["ranks"]:
+        phases = sum(phase["ms"] for phase in rank["phases"].values())
+        assert phases == pytest.approx(rank["host_step_ms"], rel=0.01)
+        assert rank["loader"]["workers"] == 1
+    assert summary["throughput"]["samples_per_s"] > 0
+    assert summary["versions"]["torch"]
+    assert shell.left == []
+
+
+def test_the_launcher_and_loader_workers_are_no_ranks(shell: Told) -> None:
+    names = sorted(file.name.split("-")[0] for file in (shell.root / "ranks").glob("*.jsonl"))
+    assert names == ["0", "0", "1", "1"]
+    ranks = [e["rank"] for e in shell.events if e["kind"] == "process" and e["role"] == "rank"]
+    assert sorted(ranks) == [0, 1]
+
+
+def test_output_and_weights_are_those_of_the_bare_command(shell: Told, folder: Path) -> None:
+    plain = bare("bash", "train.sh", str(STEPS), cwd=folder)
+    assert plain.returncode == 0, plain.stderr
+
+    output = shell.log("ranks/attempt_0/0/stdout.log") + shell.log("ranks/attempt_0/1/stdout.log")
+
+    # The rank's own folder of torchtop's checkout apart, which these tests put on PYTHONPATH.
+    ranks, wanted = lines_of(output), lines_of(plain.stdout)
+    for line in ranks:
+        line["path"] = [entry for entry in line["path"] if not entry.endswith(("tui", "workloads"))]
+    assert ranks == wanted
+    assert len(wanted) == 2
+
+
+def test_each_rank_has_a_log_and_the_shell_one_of_its_own(shell: Told) -> None:
+    own = shell.log("command/attempt_0/0/stdout.log").splitlines()
+    assert own[0] == "the shell begins"
+    assert own[-1] == "the shell ends"
+    assert not any(line.startswith("{") for line in own)
+
+
+def test_one_launch_after_the_other(folder: Path, home: Path) -> None:
+    # given a script that trains on two ranks, on one, and without a launcher
+    run = "$PYTHON -m torch.distributed.run --nproc-per-node"
+    lines = [f"{run} 2 train.py 12", f"{run} 1 train.py 15", "$PYTHON train.py 20"]
+    done = told("--", "sh", "-ec", "\n".join(lines), cwd=folder, home=home)
+    # then all steps are counted, and the last launch is what the session is of
+    assert done.code == 0, done.out + done.err
+    attempts = {
+        (int(rank), int(attempt))
+        for rank, attempt, *_ in (
+            f.name.split("-") for f in (done.root / "ranks").glob("*[0-9].jsonl")
+        )
+    }
+    assert {attempt for _, attempt in attempts} == {0, 1, 2}
+    assert {rank for rank, attempt in attempts if attempt == 0} == {0, 1}
+    assert done.summary["exit"]["message"] == "finished"
+    assert done.summary["world_size"] == 1
+
+
+@pytest.mark.parametrize(
+    ("how", "message", "code"),
+    [
+        ("raise", "rank 1 failed: ValueError: on purpose", 1),
+        ("leave", "rank 1 exited with status 3", 3),
+    ],
+)
+def test_the_rank_that_fails_first_is_named(
+    folder: Path, home: Path, how: str, message: str, code: int
+) -> None:
+    done = told("--", "bash", "train.sh", "1000", how, cwd=folder, home=home)
+
+    assert done.code == 1
+    end = done.summary["exit"]
+    assert (end["message"], end["rank"], end["code"]) == (message, 1, code)
+    shown = [line.strip() for line in done.out.splitlines()]
+    if how == "raise":
+        at = shown.index("Traceback (most recent call last):")
+        assert shown[at + 1].startswith('File "') and "train.py" in shown[at + 1]
+        assert "_torchtop" not in done.out
+        assert "ValueError: on purpose" in shown
+    assert done.left == []
+
+
+def test_ranks_that_refuse_their_arguments(folder: Path, home: Path) -> None:
+    """Before they import torch; and the shell script does not care."""
+    (folder / "args.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.parse_args()\nimport torch\n"
+    )
+    run = "$PYTHON -m torch.distributed.run --nproc-per-node 2 args.py --lr 1; echo done"
+    done = told("--", "sh", "-c", run, cwd=folder, home=home)
+
+    assert done.code == 1, done.out
+    assert done.summary["exit"]["message"] in [f"rank {r} exited with status 2" for r in (0, 1)]
+    assert any("unrecognized arguments: --lr 1" in line for line in done.out.splitlines())
+    assert done.summary["steps"] is None
+
+
+def test_one_process_that_fails_shows_its_traceback(folder: Path, home: Path) -> None:
+    done = told("--", bare_python(), "train.py", "x", cwd=folder, home=home)
+
+    assert done.code == 1
+    assert "the command exited with status 1: ValueError: invalid literal" in done.out
+    assert "Traceback (most recent call last):" in done.out
