@@ -14,6 +14,7 @@ from pathlib import Path
 from app.made_session import CASES, live, make, make_idle
 from torchtop.app.controller import ControllerError, LeftBehind, StopMode, WorkloadEntry
 from torchtop.session.paths import SessionPaths
+from torchtop.session.stacks import RankStack
 
 CATALOG = (
     WorkloadEntry(1, "resnet50-cifar10", "ResNet-50 on CIFAR-10, global batch 256"),
@@ -43,6 +44,7 @@ class FakeController:
         self.refuses: str | None = None
         self.unread: dict[str, str] = {}
         self.left: list[LeftBehind] = []
+        self.ranks_stand: list[RankStack] = []
         self._stops: dict[Path, threading.Event] = {}
         self._threads: dict[Path, threading.Thread] = {}
         self._idle: Path | None = None
@@ -86,6 +88,12 @@ class FakeController:
             self._threads[session].join(timeout_s)
             return not self._threads[session].is_alive()
         return True
+
+    def stacks(self, session: Path) -> Sequence[RankStack]:
+        self.calls.append(("stacks", session))
+        if self.refuses:
+            raise ControllerError(self.refuses)
+        return self.ranks_stand
 
     def left_behind(self, session: Path | None) -> Sequence[LeftBehind]:
         return [p for p in self.left if session is None or p.session == session.name]

@@ -168,6 +168,11 @@ class TestVerdict:
     def test_a_start_says_how_far_it_has_come(self, view_of: Callable[[str], View]) -> None:
         assert "STARTING   ranks started, importing torch" in text(view_of("starting"), "verdict")
 
+    def test_findings_are_among_the_events(self, view_of: Callable[[str], View]) -> None:
+        shown = text(view_of("findings"), "events", 78, 12)
+        assert "finding THROTTLED of rank 1: critical" in shown
+        assert "finding CONTENTION of rank 0: note" in shown
+
     def test_a_lost_session_says_so(self, view_of: Callable[[str], View]) -> None:
         view = view_of("lost")
         assert view.snapshot is not None and view.snapshot.status == "lost"

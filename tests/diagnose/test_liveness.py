@@ -98,7 +98,7 @@ def test_a_run_that_stands_still_is_told_and_a_run_that_ended_is_not(stream: Str
     assert "No rank has moved for 5" in alive.verdict["headline"]
     seen = "rank 0 was last seen waiting for gradient communication"
     assert any(seen in sentence for sentence in alive.verdict["evidence"])
-    assert "py-spy dump --pid 10" in alive.verdict["advice"][0]
+    assert "torchtop stacks" in alive.verdict["advice"][0]
     assert after["verdict"]["kind"] == "COMPUTE-BOUND"
 
 

@@ -303,3 +303,21 @@ def test_the_launchs_step_limit_is_the_total_where_the_script_tells_none() -> No
         state.apply("analysis.jsonl", given)
         analysis = state.snapshot().analysis or {}
         assert analysis["progress"] == {"step": 9, "total_steps": total, "eta_s": eta}
+
+
+def test_findings_come_and_go_as_events() -> None:
+    state = SessionState({"schema": 1})
+    hot = {"kind": "THROTTLED", "rank": 1, "severity": "warn"}
+    for second, findings in enumerate(([], [hot], [hot], [{**hot, "severity": "critical"}], None)):
+        state.apply(
+            "analysis.jsonl", {"kind": "analysis", "mono_ns": second * S, "findings": findings}
+        )
+    state.apply("analysis.jsonl", {"kind": "analysis", "mono_ns": 9 * S, "findings": ["odd"]})
+
+    told = "THROTTLED of rank 1"
+    assert state.snapshot().finding_changes == (
+        (1 * S, told, "warn"),
+        (3 * S, told, "critical"),
+        (4 * S, told, ""),
+    )
+    assert state.malformed == 1

@@ -122,7 +122,7 @@ def _take_late_options(args: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from torchtop.commands import compare, export, info, listing, run, sessions, stopping
+    from torchtop.commands import compare, export, info, listing, run, sessions, stacks, stopping
 
     parser = _Parser(
         prog="torchtop",
@@ -150,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--kill", action="store_true", help="at once")
     how.add_argument("--leftovers", action="store_true", help="end what all lost sessions left")
     ending.add_argument("--no-wait", action="store_true", help="ask, and return")
+    _json(_session(verb("stacks", stacks.stacks, "print where each rank's Python code stands")))
     _json(verb("ls", listing.ls, "list the sessions"))
     choosing = _json(verb("workloads", info.workloads, "list the catalog"))
     choosing.add_argument("workload", nargs="?", metavar="NAME", help="show this one's options")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from torchtop.session.paths import SessionPaths
+from torchtop.session.stacks import RankStack
 
 StopMode = Literal["soft", "stop", "kill"]
 
@@ -93,6 +94,14 @@ class Controller(Protocol):
 
     def wait_ended(self, session: Path, timeout_s: float) -> bool:
         """Wait until nothing of a session is left; False when `timeout_s` passed before."""
+        ...
+
+    def stacks(self, session: Path) -> Sequence[RankStack]:
+        """The Python stacks of all ranks of a live session; takes seconds where one hangs.
+
+        Raises:
+            ControllerError: it is not live, or nobody answers.
+        """
         ...
 
     def left_behind(self, session: Path | None) -> Sequence[LeftBehind]:

@@ -30,6 +30,9 @@ from torchtop.app.thrift import Front, ThriftyCompositor
 from torchtop.app.view import View
 from torchtop.session.state import SessionState
 
+_OFFERED = ("session", "interval", "filter")
+"""Actions that the palette offers although the footer does not."""
+
 
 class TorchtopApp(App[int]):
     """The viewer of sessions.
@@ -176,6 +179,11 @@ class TorchtopApp(App[int]):
         """A workload of the user's own may start, or is to be agreed to first."""
         self.main.consented(message.name, dict(message.options), message.command)
 
+    def on_stacks_taken(self, message: messages.StacksTaken) -> None:
+        """The ranks have answered."""
+        if message.session == self.session:
+            self.main.show_stacks(message.stacks)
+
     def on_told(self, message: messages.Told) -> None:
         """A line for the user."""
         self.tell(message.text, message.error)
@@ -229,7 +237,7 @@ class TorchtopApp(App[int]):
             start = partial(self.main.request_start, entry.name, {})
             yield SystemCommand(f"Start {name}", summary, start)
         for binding in BINDINGS:
-            offered = binding.show or binding.action.startswith(("session", "interval", "filter"))
+            offered = binding.show or binding.action.startswith(_OFFERED)
             if offered and binding.tooltip:  # a second key for the same has none
                 run = partial(self.main.run_action, binding.action)
                 yield SystemCommand(binding.description.capitalize(), binding.tooltip, run)

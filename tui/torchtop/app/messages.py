@@ -11,6 +11,7 @@ from textual.message import Message
 from torchtop.app.controller import LeftBehind, WorkloadEntry
 from torchtop.app.logs import LogPage
 from torchtop.app.view import ReplayPosition
+from torchtop.session.stacks import RankStack
 from torchtop.session.state import Snapshot
 
 
@@ -86,6 +87,14 @@ class LeftFound(Message):
     session: Path | None
     processes: tuple[LeftBehind, ...]
     ask: bool = False
+
+
+@dataclass
+class StacksTaken(Message):
+    """The Python stacks of a session's ranks."""
+
+    session: Path
+    stacks: tuple[RankStack, ...]
 
 
 @dataclass

@@ -10,7 +10,15 @@ from pathlib import Path
 from textual.message import Message
 
 from torchtop.app.controller import Controller, ControllerError, StopMode
-from torchtop.app.messages import CatalogReady, Consented, Follow, LeftFound, Progress, Told
+from torchtop.app.messages import (
+    CatalogReady,
+    Consented,
+    Follow,
+    LeftFound,
+    Progress,
+    StacksTaken,
+    Told,
+)
 from torchtop.session.paths import SessionError
 
 STOP_LIMIT_S = 90.0
@@ -89,6 +97,20 @@ class Operations:
         def work() -> None:
             self._controller.agree(name)
             self._post(Consented(name, options))
+
+        self._background(work)
+
+    def stacks(self, session: Path) -> None:
+        """Have all ranks of a session write their stacks, also while another operation goes on."""
+
+        def work() -> None:
+            self._post(Progress("asking the ranks for their stacks ..."))
+            try:
+                found = tuple(self._controller.stacks(session))
+            finally:
+                if not self._lock.locked():
+                    self._post(Progress(""))
+            self._post(StacksTaken(session, found))
 
         self._background(work)
 

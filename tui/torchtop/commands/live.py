@@ -19,6 +19,7 @@ from torchtop.launch.spec import LaunchError, LaunchSpec
 from torchtop.launch.start import start_session
 from torchtop.session import paths as session_paths
 from torchtop.session.paths import SessionError, SessionPaths
+from torchtop.session.stacks import RankStack, take
 from torchtop.session.summary import write_summary
 
 
@@ -123,6 +124,13 @@ class LiveController:
                 return False
             time.sleep(0.1)
         return True
+
+    def stacks(self, session: Path) -> Sequence[RankStack]:
+        """See `Controller`."""
+        try:
+            return take(SessionPaths(session), "viewer")
+        except SessionError as error:
+            raise ControllerError(str(error)) from None
 
     def left_behind(self, session: Path | None) -> Sequence[LeftBehind]:
         """See `Controller`."""

@@ -33,7 +33,7 @@ def stop(args: argparse.Namespace) -> int:
         return _end_all()
     if args.session and (run := _without_directory(args.session)):
         return _stop_unseen(run, args.no_wait)
-    paths = _to_stop(args.session)
+    paths = find_session(args.session) if args.session else the_running()
     if liveness(paths) not in ("live", "starting"):
         return _end_leftovers(paths)
     return _stop(paths, "kill" if args.kill else "soft" if args.soft else "stop", args.no_wait)
@@ -58,10 +58,12 @@ def _stop(paths: SessionPaths, mode: str, no_wait: bool) -> int:
     return 0
 
 
-def _to_stop(reference: str | None) -> SessionPaths:
-    """The session to stop: the named one, or the only one that runs."""
-    if reference:
-        return find_session(reference)
+def the_running() -> SessionPaths:
+    """The only session that runs.
+
+    Raises:
+        UsageError: there is none, or more than one.
+    """
     live = [paths for paths in list_sessions() if liveness(paths) in ("live", "starting")]
     if len(live) == 1:
         return live[0]

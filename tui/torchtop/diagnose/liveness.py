@@ -174,9 +174,8 @@ def _last_seen(rank: int, state: RankState, age_s: float, writes: bool, lives: b
 
 def _unhang(ranks: Ranks, rank: int, differ: bool) -> tuple[str, ...]:
     """How to find out why."""
-    pid = integer(ranks[rank].header.get("pid"))
     found = [
-        f"py-spy dump --pid {pid} shows where rank {rank} stands" if pid is not None else None,
+        "torchtop stacks, or t in the viewer, shows where each rank's Python code stands",
         "look for a collective that not all ranks call: in `if rank == 0:`, or after a loop that "
         "one rank leaves early"
         if differ

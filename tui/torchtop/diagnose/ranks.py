@@ -6,7 +6,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..session.records import MARKERS
 from . import words
 from .rows import integer, number
 
@@ -16,14 +15,6 @@ _BEATS = 64
 _MEMORY = 32
 """More than two minutes, at one in five seconds."""
 _PAUSES = 512
-_DOING = {
-    "DX": "between two epochs",
-    "E0": "waiting for data to evaluate on",
-    "E1": "evaluating",
-    "nBC": "in backward",
-    "nB1": "in backward",
-}
-"""After markers that are no phase's."""
 
 
 class Totals(NamedTuple):
@@ -206,5 +197,4 @@ class RankState:
         """What it was last seen at, in words."""
         if not self.beats or self.beats[-1].marker is None:
             return None
-        marker = self.beats[-1].marker
-        return _DOING.get(marker) or words.doing(MARKERS.get(marker, marker))
+        return words.doing_after(self.beats[-1].marker)

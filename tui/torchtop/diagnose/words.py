@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..session.records import MARKERS
+
 _DOING = {
     "data": "waiting for data",
     "forward": "in forward",
@@ -13,6 +15,15 @@ _DOING = {
     "optimizer": "in the optimizer",
     "other": "between the optimizer and the next batch",
 }
+
+_AFTER = {
+    "DX": "between two epochs",
+    "E0": "waiting for data to evaluate on",
+    "E1": "evaluating",
+    "nBC": "in backward",
+    "nB1": "in backward",
+}
+"""After markers that are no phase's."""
 
 _NAMES = {
     "DATA": "waiting for data",
@@ -47,6 +58,11 @@ def times(factor: float) -> str:
 def doing(phase: str) -> str:
     """What a rank does in a phase."""
     return _DOING.get(phase, phase)
+
+
+def doing_after(marker: str) -> str:
+    """What a rank does after it has passed a marker."""
+    return _AFTER.get(marker) or doing(MARKERS.get(marker, marker))
 
 
 def candidate_name(kind: str) -> str:

@@ -1,17 +1,14 @@
-"""What a session looks like at one moment: records folded into a frozen snapshot.
-
-The viewer, ``--no-tui`` and replay all draw a `Snapshot` and nothing else.
-"""
+"""A session's records, folded into what it looks like at one moment."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from torchtop.session.folds import DEVICE_METRICS, SERIES_SECONDS, NodeFold, RankFold, at
 from torchtop.session.records import Record
+from torchtop.session.snapshot import Gpu, Host, Point, Rank, Snapshot, Status
 
 __all__ = [
     "DEVICE_METRICS",
@@ -25,113 +22,8 @@ __all__ = [
     "Status",
 ]
 
-Status = Literal["idle", "starting", "running", "stopping", "done", "failed", "stopped", "lost"]
-
 _SCALARS = 8
 """Scalars that are kept as series; a script may log hundreds."""
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One GPU of one node: static facts, the last tick, and series (oldest first)."""
-
-    host: str
-    index: int
-    facts: Mapping[str, Any]
-    now: Mapping[str, Any]
-    series: Mapping[str, tuple[float | None, ...]]
-    processes: tuple[Mapping[str, Any], ...]
-    age_s: float
-    ranks: tuple[int, ...]
-    """Ranks of this session that run on it."""
-
-
-@dataclass(frozen=True)
-class Host:
-    """One node's host: the last tick's ``host`` fields, facts, and series."""
-
-    name: str
-    facts: Mapping[str, Any]
-    now: Mapping[str, Any]
-    cpu_series: tuple[float | None, ...]
-    age_s: float
-    nvml_error: str | None
-
-
-@dataclass(frozen=True)
-class Rank:
-    """What is known of one rank."""
-
-    rank: int
-    host: str
-    header: Mapping[str, Any]
-    loaders: tuple[Mapping[str, Any], ...]
-    ddp: Mapping[str, Any]
-    optimizer: Mapping[str, Any]
-    script: Mapping[str, Any]
-    memory: Mapping[str, Any]
-    marker: str | None
-    marker_age_s: float | None
-    ready: int | None
-    process: Mapping[str, Any]
-    """The last ``processes`` entry: cpu_percent, rss_bytes, workers."""
-    exit_code: int | None
-    exception: Mapping[str, Any] | None
-
-
-@dataclass(frozen=True)
-class Point:
-    """One second of the run, for charts. Null where unknown."""
-
-    mono_ns: int
-    step: int | None
-    step_ms: float | None
-    samples_per_s: float | None
-    tokens_per_s: float | None
-    data_share: float | None
-    comm_share: float | None
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """All that a screen shows of a session at `now_ns`."""
-
-    meta: Mapping[str, Any]
-    status: Status
-    now_ns: int
-    elapsed_s: float
-    analysis: Mapping[str, Any] | None
-    analysis_age_s: float | None
-    points: tuple[Point, ...]
-    """Per second, the last `SERIES_SECONDS`."""
-    recent_step_ms: tuple[float, ...]
-    """Latencies of the last finished steps, oldest first, at most 2000."""
-    minutes: tuple[Mapping[str, Any], ...]
-    gpus: tuple[Gpu, ...]
-    hosts: tuple[Host, ...]
-    ranks: tuple[Rank, ...]
-    events: tuple[Mapping[str, Any], ...]
-    exit: Mapping[str, Any] | None
-    bad_lines: int = 0
-    newer_schema: bool = False
-    scalar_series: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
-    """Scalars logged by the script, by name, beside `points`."""
-    verdict_changes: tuple[tuple[int, str, str], ...] = ()
-    """(mono_ns, kind, severity) of each new verdict, oldest first."""
-    deleted: bool = False
-    """The session's directory is not there any more: nothing new can be seen of it."""
-    unseen_supervisor: int | None = None
-    """The pid of a supervisor that lives on although the directory was deleted."""
-
-    @property
-    def verdict(self) -> Mapping[str, Any] | None:
-        """The verdict of the last analysis."""
-        return (self.analysis or {}).get("verdict")
-
-    @property
-    def live(self) -> bool:
-        """Whether the training may still be running."""
-        return self.status in ("starting", "running", "stopping")
 
 
 class SessionState:
@@ -153,6 +45,8 @@ class SessionState:
         self._recent: deque[float] = deque(maxlen=2000)
         self._scalars: dict[str, deque[float | None]] = {}
         self._verdicts: deque[tuple[int, str, str]] = deque(maxlen=200)
+        self._findings: deque[tuple[int, str, str]] = deque(maxlen=200)
+        self._standing: dict[str, str] = {}
         self._minutes: list[dict[str, Any]] = []
         self._events: deque[dict[str, Any]] = deque(maxlen=500)
         self._analysis: dict[str, Any] | None = None
@@ -233,6 +127,7 @@ class SessionState:
             data_share=(phases.get("data") or {}).get("share"),
             comm_share=(phases.get("exposed_comm") or {}).get("share"),
         )
+        standing = dict(map(_finding, record.get("findings") or ()))
         # Only now: a record that has not this shape has raised, and changes nothing.
         self._analysis = record
         self._points.append(point)
@@ -243,6 +138,11 @@ class SessionState:
         told = verdict and record.get("steps") and not record.get("warming_up")
         if told and (not self._verdicts or self._verdicts[-1][1:] != change):
             self._verdicts.append((record["mono_ns"], *change))
+
+        changes = [c for c in standing.items() if c not in self._standing.items()]
+        changes += [(kind, "") for kind in self._standing if kind not in standing]
+        self._findings.extend((record["mono_ns"], *change) for change in changes)
+        self._standing = standing
 
     def _apply_scalars(self, scalars: Mapping[str, Any]) -> None:
         for name in list(scalars)[:_SCALARS]:
@@ -290,6 +190,7 @@ class SessionState:
             newer_schema=newer_schema,
             scalar_series={name: tuple(values) for name, values in self._scalars.items()},
             verdict_changes=tuple(self._verdicts),
+            finding_changes=tuple(self._findings),
         )
 
     def _status(self, lost: bool) -> Status:
@@ -379,6 +280,13 @@ class SessionState:
             exit_code=rank.exit_code,
             exception=rank.exception,
         )
+
+
+def _finding(finding: Mapping[str, Any]) -> tuple[str, str]:
+    """What a finding is called, with its rank, and its severity."""
+    rank = finding.get("rank")
+    named = str(finding.get("kind")) + ("" if rank is None else f" of rank {rank}")
+    return named, str(finding.get("severity"))
 
 
 def _age(record: Mapping[str, Any], now: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torchtop.app.format import clock, duration, known, percent
-from torchtop.app.panes.parts import child, joined
+from torchtop.app.panes.parts import child, joined, verdict_of
 from torchtop.app.text import Row, Span, clean, cut, fit, row_width, spread
 from torchtop.app.view import STALE_AFTER_S, View
 from torchtop.session.state import Snapshot
@@ -83,7 +83,7 @@ def _marks(view: View, snapshot: Snapshot) -> list[Span]:
 
 
 _LIVE_FIRST = ("help", "quit", "stop", "restart", "logs", "zoom", "workload", "save", "pause")
-_OF_A_SESSION = frozenset({"stop", "restart", "save", "options", "logs", "events"})
+_OF_A_SESSION = frozenset({"stop", "restart", "stacks", "save", "options", "logs", "events"})
 _ENDED_FIRST = ("help", "quit", "workload", "pick", "start", "logs", "zoom", "save")
 _REPLAY_FIRST = ("help", "quit", "pause", "10 s back", "10 s on", "end", "logs", "zoom")
 _OF_A_REPLAY = frozenset({"10 s back", "10 s on", "end"})
@@ -103,9 +103,11 @@ def footer(view: View, width: int, keys: Mapping[str, str]) -> Row:
         spans += [(clean(view.busy, 200), "accent"), ("   ", "")]
     live = view.snapshot is not None and (view.snapshot.live or view.snapshot.status == "lost")
     first = _LIVE_FIRST if live else _IDLE_FIRST if view.idle else _ENDED_FIRST
-    useless = {"start"} if live else _OF_A_SESSION if view.idle else {"stop"}
+    useless = {"start"} if live else _OF_A_SESSION if view.idle else {"stop", "stacks"}
+    if verdict_of(view.snapshot).get("kind") == "HUNG":
+        first = ("stacks", *first)
     if view.replay:
-        first, useless = _REPLAY_FIRST, {"start", "stop", "restart"}
+        first, useless = _REPLAY_FIRST, {"start", "stop", "restart", "stacks"}
     else:
         useless = useless | _OF_A_REPLAY
     keys = {name: key for name, key in keys.items() if name not in useless}

@@ -7,7 +7,7 @@ from typing import Any
 
 from torchtop.app.format import clock, known
 from torchtop.app.panes import failure
-from torchtop.app.panes.parts import SEVERITIES
+from torchtop.app.panes.parts import SEVERITIES, items
 from torchtop.app.text import Row, Span, clean, fit, pad
 from torchtop.app.view import View
 from torchtop.session.state import Snapshot
@@ -59,6 +59,9 @@ def told(snapshot: Snapshot) -> list[tuple[float, str, str]]:
         _, word, style = SEVERITIES.get(severity, SEVERITIES["unknown"])
         named = f" {clean(kind, 40)}" if kind.upper() != word else ""
         lines.append((stamp, f"verdict{named}: {word.lower()}", style))
+    for stamp, kind, severity in snapshot.finding_changes:
+        _, word, style = SEVERITIES.get(severity, ("", "over", "dim"))
+        lines.append((stamp, f"finding {clean(kind, 60)}: {word.lower()}", style))
     lines.sort(key=lambda line: line[0])
     return [((stamp - start) / 1e9, text, style) for stamp, text, style in lines]
 
@@ -87,6 +90,11 @@ def _words(event: Mapping[str, Any]) -> tuple[str, str]:
         return f"cannot be ended: pid {event.get('process_pid')} {clean(event.get('name'), 40)}", (
             "critical"
         )
+    if kind == "stacks":
+        return f"stacks of {len(items(event, 'ranks'))} ranks taken", "dim"
+    if kind == "gpu_held":
+        pids = " ".join(clean(pid, 12) for pid in items(event, "process_pids")[:4])
+        return f"GPU memory of ended processes is still held: {pids}", "warn"
     if kind == "rank_exit":
         how, code = event.get("signal"), event.get("code")
         told = f" by {clean(how, 30)}" if how else "" if code is None else f": status {code}"

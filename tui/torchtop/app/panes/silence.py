@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from torchtop.app.format import duration
-from torchtop.app.panes.parts import PHASE_NAMES
-from torchtop.app.text import Span
-from torchtop.session.records import MARKERS
+from torchtop.app.panes.parts import verdict_of
+from torchtop.app.text import Span, clean
+from torchtop.diagnose.words import doing_after
 from torchtop.session.state import Snapshot
 
 SILENT_AFTER_S = 10.0
@@ -16,12 +16,14 @@ SILENT_AFTER_S = 10.0
 WARN_AFTER_S = 30.0
 """From here on it is said as a warning."""
 
+_SECONDS_BELOW = 120.0
+
 
 class Silence(NamedTuple):
     """One rank's."""
 
     rank: int
-    phase: str
+    doing: str
     age_s: float
 
 
@@ -30,26 +32,35 @@ def silences(snapshot: Snapshot | None) -> list[Silence]:
     if snapshot is None or not snapshot.live:
         return []
     return [
-        Silence(rank.rank, phase_of(rank.marker), rank.marker_age_s)
+        Silence(rank.rank, _doing(rank.marker), rank.marker_age_s)
         for rank in snapshot.ranks
         if rank.marker_age_s is not None and rank.marker_age_s > SILENT_AFTER_S
     ]
 
 
-def phase_of(marker: str | None) -> str:
-    """The phase that a rank is in after a marker, in words."""
-    return PHASE_NAMES.get(MARKERS.get(marker or "", ""), "an unknown phase")
+def last_seen(snapshot: Snapshot) -> dict[int, str]:
+    """Where each rank was last seen, and how long ago."""
+    return {
+        rank.rank: words(Silence(rank.rank, _doing(rank.marker), rank.marker_age_s))
+        for rank in snapshot.ranks
+        if rank.marker_age_s is not None
+    }
+
+
+def _doing(marker: str | None) -> str:
+    return clean(doing_after(marker or "somewhere"), 60)
 
 
 def words(silence: Silence) -> str:
     """A rank's silence as a sentence without its subject."""
-    return f"last seen in {silence.phase}, {duration(silence.age_s)} ago"
+    age = f"{silence.age_s:.0f} s" if silence.age_s < _SECONDS_BELOW else duration(silence.age_s)
+    return f"last seen {silence.doing}, {age} ago"
 
 
 def line(snapshot: Snapshot) -> list[Span]:
-    """All silences in one line; empty when there are none."""
+    """All silences in one line; empty when there are none, or a verdict tells of the hang."""
     found = silences(snapshot)
-    if not found:
+    if not found or verdict_of(snapshot).get("kind") == "HUNG":
         return []
     worst = max(found, key=lambda silence: silence.age_s)
     style = "warn" if worst.age_s >= WARN_AFTER_S else "note"

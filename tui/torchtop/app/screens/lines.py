@@ -9,8 +9,10 @@ from textual import events
 from textual.binding import Binding, BindingType
 
 from torchtop.app.keys import key_name, sheet_key
+from torchtop.app.panes.silence import last_seen
 from torchtop.app.screens.sheet import Sheet
 from torchtop.app.text import Row, clean, pad, row_width
+from torchtop.session.stacks import RankStack, tell
 from torchtop.session.state import Snapshot
 
 
@@ -95,6 +97,30 @@ def _keys(keys: Sequence[str]) -> str:
             f"{keys[0]}-{keys[-1]}" if keys[0].isdigit() else f"{keys[0]} {keys[1]} ... {keys[-1]}"
         )
     return " ".join(keys)
+
+
+_STACK_STYLES = {
+    "rank": ("", "title"),
+    "own": ("  ", "value"),
+    "note": ("    ", "faint"),
+    "library": ("      ", "dim"),
+    "blank": ("", ""),
+}
+
+
+def stack_lines(stacks: Sequence[RankStack], snapshot: Snapshot | None) -> list[Row]:
+    """The Python stacks of all ranks, each with the moment when its rank was last seen.
+
+    Args:
+        stacks: of all ranks.
+        snapshot: the session, as it is seen at this moment.
+    """
+    seen = {} if snapshot is None else last_seen(snapshot)
+    rows: list[Row] = []
+    for line in tell(stacks, seen):
+        indent, style = _STACK_STYLES[line.kind]
+        rows.append(((indent, ""), (clean(line.text, 400), style)))
+    return rows or [(("no rank has been started yet", "dim"),)]
 
 
 def option_lines(snapshot: Snapshot, defaults: Mapping[str, object]) -> list[Row]:

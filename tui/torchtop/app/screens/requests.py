@@ -11,6 +11,7 @@ from textual.widget import Widget
 
 from torchtop.app.controller import LeftBehind
 from torchtop.app.text import clean, cut
+from torchtop.session.stacks import RankStack
 from torchtop.session.state import Snapshot
 
 if TYPE_CHECKING:
@@ -156,6 +157,20 @@ class Requests(Widget):
             return
         sweep = partial(self.app.operations.sweep, session)
         self._ask(ask_sweep(self.label if session else "lost sessions", left), sweep=sweep)
+
+    def action_stacks(self) -> None:
+        """Ask every rank where its Python code stands."""
+        if (session := self.live) is not None:
+            self.app.operations.stacks(session)
+        else:
+            self.app.tell("only ranks of a live run have stacks to show")
+
+    def show_stacks(self, stacks: tuple[RankStack, ...]) -> None:
+        """Show them, each with the moment when its rank was last seen."""
+        from torchtop.app.screens.lines import Lines, stack_lines
+
+        if len(self.app.screen_stack) == 1:
+            self.app.push_screen(Lines("stacks", stack_lines(stacks, self.shown), "t"))
 
     def action_save(self) -> None:
         """Save the summary."""
