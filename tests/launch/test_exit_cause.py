@@ -180,6 +180,9 @@ def test_a_sigkill_of_the_kernels_is_host_memory() -> None:
     assert record["message"] == (
         "rank 0 was killed: the host ran out of memory; the limit of its control group is 1.2 GB"
     )
+    # also where it was torchrun that was killed
+    record = judge(agent_code=-signal.SIGKILL, memory=OutOfMemory(kills=1))
+    assert record["message"] == "torchrun was killed: the host ran out of memory"
     # and where the kernel's log says whom it killed, it is believed
     named = OutOfMemory(kills=1, pids=frozenset({100}))
     assert judge(killed, memory=named)["cause"] == "host_out_of_memory"

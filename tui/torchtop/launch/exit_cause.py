@@ -151,6 +151,10 @@ def exit_record(evidence: Evidence) -> dict[str, Any]:
             return _record(stop.why, f"stopped after the {limits[stop.why]} that was asked for")
         return _record("stopped", "stopped by the user")
     if (killer := _agent_signal(evidence)) is not None:
+        if killer == "SIGKILL" and evidence.memory.kills:
+            what = "the command" if evidence.is_command else "torchrun"
+            reason = _out_of_host_memory(evidence, f"{what} was killed")
+            return _record(reason.cause, reason.does, name=killer, tail=evidence.agent_tail)
         if evidence.is_command:
             message = f"the command was ended by {killer}"
             code = evidence.agent_code
