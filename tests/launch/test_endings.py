@@ -123,6 +123,7 @@ def test_a_signal_is_named(run: Start) -> None:
     assert (crash["code"], crash["signal"]) == (-11, "SIGSEGV")
 
 
+@pytest.mark.fault(21, "an import that fails", "one line")
 def test_an_import_error_of_the_script_is_its_exception(run: Start) -> None:
     session = run("import no_such_module_anywhere")
     session.ended()

@@ -54,6 +54,7 @@ def sampler(tmp_path: Path) -> Iterator[Callable[..., Child]]:
         process.wait()
 
 
+@pytest.mark.fault(9, "GPU memory that is held after the end", "waited for; told")
 def test_the_gpus_are_waited_for_until_the_driver_lists_none_of_ours(
     sampler: Callable[..., Child], tmp_path: Path
 ) -> None:
@@ -64,6 +65,7 @@ def test_the_gpus_are_waited_for_until_the_driver_lists_none_of_ours(
     assert len(NodePaths(tmp_path).devices.read_text().splitlines()) == 4
 
 
+@pytest.mark.fault(9, "GPU memory that is held after the end", "waited for; told")
 def test_what_still_holds_memory_is_told_at_the_end_of_the_limit(
     sampler: Callable[..., Child], tmp_path: Path
 ) -> None:

@@ -43,18 +43,21 @@ def refusal(wanted: LaunchSpec, home: Path) -> LaunchError:
     return caught.value
 
 
+@pytest.mark.fault(21, "a missing script", "one line, before anything starts")
 def test_a_missing_script(tmp_path: Path, state_home: Path) -> None:
     error = refusal(spec(tmp_path, "nosuch.py"), state_home)
     assert str(error) == "there is no script nosuch.py"
     assert error.exit_status == 2
 
 
+@pytest.mark.fault(21, "a directory", "one line, before anything starts")
 def test_a_directory(tmp_path: Path, state_home: Path) -> None:
     (tmp_path / "folder").mkdir()
     error = refusal(spec(tmp_path, "folder"), state_home)
     assert str(error) == "folder is a directory, not a Python script"
 
 
+@pytest.mark.fault(21, "a syntax error", "one line, before anything starts")
 @pytest.mark.parametrize(
     ("source", "line"), [(b"x = 1\nif x\n", 2), (b"\xff = 1\n", None), (b"x = '\x00'\n", None)]
 )
@@ -100,6 +103,7 @@ def test_modules_are_looked_for_without_running_them(
             preflight.check(wanted)
 
 
+@pytest.mark.fault(21, "no torch", "one line, before anything starts")
 def test_no_torch(tmp_path: Path, state_home: Path, script: Path, bare_python: str) -> None:
     error = refusal(spec(tmp_path, python=bare_python), state_home)
     assert str(error) == (
@@ -120,11 +124,25 @@ def test_no_interpreter(tmp_path: Path, state_home: Path, script: Path) -> None:
     )
 
 
+@pytest.mark.fault(21, "no torchrun", "one line, before anything starts")
+def test_no_torchrun(tmp_path: Path, state_home: Path, script: Path) -> None:
+    # given a PyTorch that was built without torch.distributed
+    venv.create(tmp_path / "other", with_pip=False)
+    package = next((tmp_path / "other").glob("lib/python*/site-packages")) / "torch"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    python = str(tmp_path / "other" / "bin" / "python")
+    error = refusal(spec(tmp_path, python=python), state_home)
+    assert str(error).startswith(f"the PyTorch of {python} has no torchrun: ")
+
+
+@pytest.mark.fault(21, "0 processes", "one line, before anything starts")
 @pytest.mark.parametrize("nproc", [0, -1])
 def test_no_processes(tmp_path: Path, state_home: Path, script: Path, nproc: int) -> None:
     assert str(refusal(spec(tmp_path, nproc=nproc), state_home)).startswith(f"--nproc {nproc}: ")
 
 
+@pytest.mark.fault(21, "more processes than GPUs", "one line, before anything starts")
 def test_more_processes_than_gpus(tmp_path: Path, script: Path) -> None:
     with pytest.raises(LaunchError, match=r"^--gpus 9: this machine has 2 GPUs$"):
         preflight.check(spec(tmp_path, device="cuda", nproc=9), gpus=2)

@@ -19,7 +19,7 @@ from torchtop.app.messages import (
     StacksTaken,
     Told,
 )
-from torchtop.session.paths import SessionError
+from torchtop.session.paths import SessionError, SessionPaths, told_warnings
 
 STOP_LIMIT_S = 90.0
 """Above the whole stop ladder (DESIGN section 7: soft wait 20 s, then about 25 s)."""
@@ -176,7 +176,10 @@ class Operations:
 
     def _start(self, name: str, options: Mapping[str, str]) -> None:
         self._post(Progress(f"starting {name} ..."))
-        self._show(self._controller.start(name, dict(options)))
+        started = self._controller.start(name, dict(options))
+        self._show(started)
+        for line in told_warnings(SessionPaths(started)):
+            self._post(Told(line))
 
     def _show(self, session: Path) -> None:
         self.shown = session

@@ -9,16 +9,25 @@ import sys
 from torchtop.commands import plain
 from torchtop.commands.errors import UsageError, here
 from torchtop.commands.request import build_spec
+from torchtop.commands.text import safe
 from torchtop.launch.spec import LaunchError, LaunchSpec
 from torchtop.launch.start import start_session
 from torchtop.launch.supervisor import LAUNCH_FILE
-from torchtop.session.paths import SessionPaths, find_session, list_sessions, liveness
+from torchtop.session.paths import (
+    SessionPaths,
+    find_session,
+    list_sessions,
+    liveness,
+    told_warnings,
+)
 
 
 def run(args: argparse.Namespace) -> int:
     """Start a workload and watch it; the exit status is the training's without a screen."""
     spec = build_spec(args, here())
     paths = start_session(spec)
+    for line in told_warnings(paths):
+        print(f"torchtop: {safe(line)}", file=sys.stderr)
     if args.detach:
         print(paths.id)
         print(f"started; watch it with: torchtop attach {paths.id}", file=sys.stderr)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from torchtop.launch import interpreter
 from torchtop.launch.interpreter import Interpreter
+from torchtop.launch.sharing import shared_gpus
 from torchtop.launch.spec import SCRIPT_STATUS, LaunchError, LaunchSpec
 from torchtop.session.paths import home
 
@@ -105,6 +106,11 @@ def check(spec: LaunchSpec, gpus: int | None = None) -> Readiness:
             f"PyTorch is not installed for {found.path}: pip install torch, or choose another "
             "interpreter with --python"
         )
+    if not (found.torch_root / "distributed" / "run.py").is_file():
+        raise LaunchError(
+            f"the PyTorch of {found.path} has no torchrun: install one that was built with "
+            "torch.distributed, or choose another interpreter with --python"
+        )
     if spec.source == "builtin":
         pass  # It ships with torchtop and is staged for any interpreter.
     elif spec.is_module:
@@ -163,15 +169,17 @@ def _check_disk() -> None:
 
 
 def _warnings(spec: LaunchSpec) -> list[str]:
+    found = list(shared_gpus(spec))
     try:
         shm = shutil.disk_usage("/dev/shm")
     except OSError:
-        return []
+        return found
     if shm.free >= min(_SHM_MINIMUM_BYTES, spec.nproc * (_SHM_MINIMUM_BYTES >> 2)):
-        return []
+        return found
     return [
+        *found,
         f"/dev/shm has {shm.free >> 20} MiB free: data-loader workers pass batches through it and "
-        "may die with a bus error; in a container, set --shm-size"
+        "may die with a bus error; in a container, set --shm-size",
     ]
 
 

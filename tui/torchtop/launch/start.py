@@ -46,7 +46,8 @@ def start_session(spec: LaunchSpec) -> SessionPaths:
     Raises:
         LaunchError: it cannot be started; nothing is left behind.
     """
-    found = preflight.check(spec).interpreter
+    ready = preflight.check(spec)
+    found = ready.interpreter
     cwd = str(Path(spec.cwd).expanduser().absolute())
     spec = dataclasses.replace(spec, python=found.path, cwd=cwd)
     try:
@@ -58,7 +59,8 @@ def start_session(spec: LaunchSpec) -> SessionPaths:
         launch = paths.stage / LAUNCH_FILE
         launch.write_text(spec.to_json(), encoding="utf-8")
         launch.chmod(0o600)
-        write_json(paths.meta, describe(spec, paths, found))
+        about = {**describe(spec, paths, found), "warnings": list(ready.warnings)}
+        write_json(paths.meta, about)
         _start_supervisor(paths)
     except OSError as error:
         shutil.rmtree(paths.root, ignore_errors=True)
@@ -82,6 +84,7 @@ def describe(spec: LaunchSpec, paths: SessionPaths, found: Interpreter) -> dict[
         "options": dict(spec.options),
         "device": spec.device,
         "nproc": spec.ranks,
+        "gpu_uuids": list(spec.gpu_uuids),
         "python": spec.python,
         "cwd": spec.cwd,
         "started_at": datetime.fromtimestamp(now, timezone.utc).isoformat(timespec="seconds"),

@@ -374,6 +374,12 @@ def iter_requests(node: NodePaths) -> Iterator[tuple[Path, dict[str, Any]]]:
             yield file, request
 
 
+def told_warnings(paths: SessionPaths) -> list[str]:
+    """What was found at the start that may go wrong, a line each."""
+    found = (read_json(paths.meta) or {}).get("warnings")
+    return [line for line in found if isinstance(line, str)] if isinstance(found, list) else []
+
+
 def describe(paths: SessionPaths) -> dict[str, Any]:
     """``session.json``, or what can be said without it; then ``problem`` says so in words."""
     bare = {"schema": SCHEMA, "id": paths.id, "name": paths.id}
