@@ -72,6 +72,7 @@ def test_two_views_are_not_two_samples() -> None:
 def test_facts_of_a_first_batch() -> None:
     assert batch.describe({"input_ids": IDS, "x": IMAGES}, torch) == {
         "bytes": 8 * 128 * 8 + 8 * 3 * 4 * 4 * 4,
+        "device_bytes": 0,
         "pinned": False,
         "samples": 8,
         "tokens": 1024,
@@ -80,3 +81,11 @@ def test_facts_of_a_first_batch() -> None:
 
 def test_all_of_a_long_batch_is_weighed() -> None:
     assert batch.describe([torch.zeros(10) for _ in range(100)], torch)["bytes"] == 4000
+
+
+def test_what_is_on_a_device_already_is_no_load_of_the_host() -> None:
+    there = torch.zeros(4, 10, device="meta")
+
+    told = batch.describe([there, torch.zeros(4)], torch)
+
+    assert (told["bytes"], told["device_bytes"], told["samples"]) == (16, 160, 4)

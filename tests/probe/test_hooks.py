@@ -160,6 +160,7 @@ def test_the_loader_of_evaluation_is_told_apart(armed: Armed) -> None:
     assert facts[0]["batches"] == 5
     assert facts[0]["first_batch"] == {
         "bytes": 4 * 8 * 4 + 4 * 8,
+        "device_bytes": 0,
         "pinned": False,
         "samples": 4,
         "tokens": None,
@@ -403,7 +404,6 @@ def boom(*args: Any, **kwargs: Any) -> Any:
         "facts.loader",
         "facts.ready",
         "facts.optimizer",
-        "facts.identity",
         "facts.versions",
         "facts.device",
         "batch.count",

@@ -187,6 +187,9 @@ def test_ddp_tells_its_settings_and_its_buckets(pair: Pair, rank: int) -> None:
     assert [fact["find_unused_parameters"] for fact in made][4] is True
     assert sum(built[0]["buckets"]) == 4 * parameters
     assert len(built[0]["buckets"]) > 1
+    assert len(built) >= 4  # one each of all ways with so many steps
+    assert {fact["comm_hook"] for fact in built} == {None}
+    assert {fact["broadcast_buffers"] for fact in built} == {True}
 
 
 def test_headers_tell_the_ranks(pair: Pair) -> None:

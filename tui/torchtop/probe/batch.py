@@ -90,13 +90,27 @@ def _is_long(batch: Any, length: int) -> bool:
 
 
 def describe(batch: Any, torch: Any) -> Dict[str, Any]:
-    """The facts of a first batch: bytes, whether any of it is pinned, samples, tokens."""
-    size, pinned = 0, False
+    """The facts of a first batch.
+
+    Returns:
+        bytes (of tensors on the host), device_bytes (of those that are on a device already),
+        pinned (whether any of it is), samples, tokens.
+    """
+    size, there, pinned = 0, 0, False
     # Asking whether memory is pinned makes a context on a GPU where there is none yet.
     may_be_pinned = torch.cuda.is_initialized()
     for _, tensor in tensors(batch, torch, most=None):
-        size += tensor.numel() * tensor.element_size()
-        if may_be_pinned and not pinned and tensor.device.type == "cpu":
-            pinned = tensor.is_pinned()
+        weight = tensor.numel() * tensor.element_size()
+        if tensor.device.type != "cpu":
+            there += weight
+            continue
+        size += weight
+        pinned = pinned or (may_be_pinned and tensor.is_pinned())
     samples, tokens = count(batch, torch)
-    return {"bytes": size, "pinned": pinned, "samples": samples, "tokens": tokens}
+    return {
+        "bytes": size,
+        "device_bytes": there,
+        "pinned": pinned,
+        "samples": samples,
+        "tokens": tokens,
+    }

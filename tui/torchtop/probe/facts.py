@@ -109,8 +109,17 @@ def ddp(model: Any) -> Facts:
     return {
         "parameters": sum(p.numel() for p in parameters),
         "gradient_bytes": sum(p.numel() * p.element_size() for p in parameters),
-        "bucket_cap_bytes": getattr(model, "bucket_bytes_cap", None),
+        "buffer_bytes": sum(b.numel() * b.element_size() for b in model.module.buffers()),
         "buckets": None,
+        "comm_hook": None,
+        **ddp_settings(model),
+    }
+
+
+def ddp_settings(model: Any) -> Facts:
+    """The settings alone: what a script may still change, and cheap to read."""
+    return {
+        "bucket_cap_bytes": getattr(model, "bucket_bytes_cap", None),
         "gradient_as_bucket_view": bool(getattr(model, "gradient_as_bucket_view", False)),
         "broadcast_buffers": bool(getattr(model, "broadcast_buffers", False)),
         "find_unused_parameters": bool(getattr(model, "find_unused_parameters", False)),
@@ -118,14 +127,23 @@ def ddp(model: Any) -> Facts:
     }
 
 
-def bucket_sizes(model: Any) -> Optional[List[int]]:
-    """The sizes in bytes of DDP's buckets after it has rebuilt them; None where not told."""
+def reduced(model: Any) -> Facts:
+    """What DDP's reducer tells of itself, once it has rebuilt its buckets.
+
+    Returns:
+        buckets (their sizes in bytes) and comm_hook (the name of one that the script registered),
+        each None where not told.
+    """
     try:
         data = model._get_ddp_logging_data()
-        text = data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or ""
-        return [int(part) for part in str(text).replace(" ", "").split(",") if part] or None
-    except (AttributeError, RuntimeError, ValueError):
-        return None
+    except (AttributeError, RuntimeError):
+        return {}
+    text = data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or ""
+    try:
+        sizes = [int(part) for part in str(text).replace(" ", "").split(",") if part] or None
+    except ValueError:
+        sizes = None
+    return {"buckets": sizes, "comm_hook": str(data.get("comm_hook") or "") or None}
 
 
 def optimizer(instance: Any) -> Facts:

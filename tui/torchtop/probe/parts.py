@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Callable, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-from . import facts
+from . import facts, precision
 
-_BUCKETS_AT_STEP = 5
-"""DDP rebuilds its buckets after the first backward passes."""
+_SETTLES_AFTER = 5
+"""Steps: DDP rebuilds its buckets after the first backward passes."""
 
 
 _attribute = object.__getattribute__
@@ -18,20 +18,24 @@ class Parts:
     """Knows the models and optimizers that it was shown; it keeps no model alive.
 
     Args:
+        torch: the module.
         tell: called with the facts of one, by keyword.
     """
 
-    def __init__(self, tell: Callable[..., None]) -> None:
+    def __init__(self, torch: Any, tell: Callable[..., None]) -> None:
+        self._torch = torch
         self._tell = tell
         self._models: List[Any] = []
         self.optimizers: Set[int] = set()
         """The ids of those that are known."""
-        self._buckets_told = False
+        self._settles_at = 0
+        self._told: Dict[Tuple[str, int], Dict[str, Any]] = {}
 
-    def model_made(self, model: Any) -> None:
-        """A DistributedDataParallel module was made."""
+    def model_made(self, model: Any, step: int) -> None:
+        """A DistributedDataParallel module was made, in this step."""
+        self._settles_at = step + _SETTLES_AFTER
         self._models.append(weakref.ref(model))
-        self._tell("ddp", **facts.ddp(model))
+        self._tell_news("ddp", facts.ddp(model), id(model))
 
     def models(self) -> List[Any]:
         """Those that are alive."""
@@ -53,16 +57,36 @@ class Parts:
                     return True
         return synchronised
 
-    def look_again(self, step: int) -> None:
-        """Now and then: tell what has changed.
+    def look_again(self, root: Any, step: int) -> bool:
+        """At the beginning of a backward pass, now and then: tell what has changed.
 
         Args:
+            root: the tensor that it starts from, or None.
             step: the one under way.
+
+        Returns:
+            Whether all there is to know can be known by now.
         """
-        if not self._buckets_told and step >= _BUCKETS_AT_STEP:
-            self._buckets_told = True
-            for model in self.models():
-                self._tell("ddp", **{**facts.ddp(model), "buckets": facts.bucket_sizes(model)})
+        models, settled = self.models(), step >= self._settles_at
+        for model in models:
+            told = {**self._told.get(("ddp", id(model)), {}), **facts.ddp_settings(model)}
+            if settled:
+                told.update(facts.reduced(model))
+            self._tell_news("ddp", told, id(model))
+        try:
+            graph = precision.graph(root)
+            self._tell_news("precision", precision.precision(self._torch, graph))
+            self._tell_news("compile", precision.compiled(graph, models))
+        except Exception as error:
+            # Steps are measured all the same.
+            self._tell_news("precision", {"error": "{}: {}".format(type(error).__name__, error)})
+        return settled
+
+    def _tell_news(self, subject: str, told: Dict[str, Any], key: int = 0) -> None:
+        """Tell facts, unless they are those that were told last of the same."""
+        if self._told.get((subject, key)) != told:
+            self._told[subject, key] = told
+            self._tell(subject, **told)
 
     def optimizer_found(self, optimizer: Any) -> None:
         """An optimizer that is not known is about to step."""

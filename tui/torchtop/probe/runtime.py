@@ -55,8 +55,8 @@ class Probe(Guarded):
         self._device_index: Optional[int] = None
         self._waiting_facts: List[Dict[str, Any]] = []
         self._loaders = Loaders(torch, self._fact)
-        self._parts = Parts(self._fact)
-        self._look_again = False
+        self._parts = Parts(torch, self._fact)
+        self._look_again = True
         """Whether facts may have changed: set now and then by the writer's thread."""
         self._queue: Any = None
         self._at_start = {
@@ -142,6 +142,8 @@ class Probe(Guarded):
         root = self._root(tensors)
         if self._device_index is None and getattr(root, "is_cuda", False):
             raise RuntimeError("the first backward ran on the CPU, and a later one on a GPU")
+        if self._look_again:
+            self._look_again = not self._parts.look_again(root, meter.step)
         clock.refresh_stream()
         meter.mark("B0")
         return self._mark_compute_end(root, "BC")
@@ -186,9 +188,6 @@ class Probe(Guarded):
             self._meter.mark("nB1")
         else:
             self._meter.mark("B1", self._parts.synchronised())
-            if self._look_again:
-                self._look_again = False
-                self._parts.look_again(self._meter.step)
         for handle in begun:
             handle.remove()
 
@@ -221,7 +220,8 @@ class Probe(Guarded):
     @fail_open
     def model_made(self, model: Any) -> None:
         """After a DistributedDataParallel module was made."""
-        self._parts.model_made(model)
+        self._parts.model_made(model, self._meter.step)
+        self._look_again = True
 
     def capturing(self, on: bool) -> None:
         """A CUDA graph capture begins or ends: meanwhile no event is recorded or queried."""
@@ -320,7 +320,7 @@ class Probe(Guarded):
 
     def beat(self) -> Dict[str, Any]:
         """The fields of a ``beat``; a probe that is out has seen no marker lately."""
-        self._loaders.wanted = self._look_again = True
+        self._loaders.wanted = True
         marker, marker_ns = (None, None) if self.disabled else self._meter.last
         return {
             "marker": marker,
@@ -343,6 +343,7 @@ class Probe(Guarded):
 
     def cost(self) -> Dict[str, Any]:
         """Host time spent in the probe since the last call, on the training thread."""
+        self._look_again = True  # this is asked for every few seconds
         return {**self._cost(self._meter.step), "detail": 1 / self._meter.stride}
 
     def after_fork(self) -> None:

@@ -28,11 +28,22 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
         where uuid is NVML's "GPU-..." form, or null on a CPU
     ``facts``      subject "loader": loader (0, 1... in order of first use), workers,
                    prefetch_factor, pin_memory, persistent_workers, batch_size, batches (length or
-                   null), dataset (class name), worker_pids, first_batch {bytes, pinned, samples,
+                   null), dataset (class name), worker_pids, first_batch {bytes (of tensors
+                   on the host), device_bytes (of those on a device already), pinned, samples,
                    tokens or null}
                    subject "ddp": parameters (count), gradient_bytes, bucket_cap_bytes, buckets
-                   (sizes in bytes, or null), gradient_as_bucket_view, broadcast_buffers,
+                   (sizes in bytes, or null), comm_hook (the name of the script's own, or null),
+                   gradient_as_bucket_view, broadcast_buffers, buffer_bytes,
                    find_unused_parameters, static_graph
+                   subject "precision": matmul_dtypes (of the matrix products and convolutions of
+                   the last layers, as ["bfloat16"]; null where none was seen), parameter_dtypes
+                   (or null), autocast (dtype; false: none; null: not known),
+                   float32_matmul_precision (highest|high|medium or null), matmul_tf32, cudnn_tf32,
+                   cudnn_benchmark, deterministic (each a bool, or null); or error: why all that
+                   could not be told
+                   subject "compile": model, step (whether it, or the code around its backward, is
+                   compiled), frames, graphs, graph_breaks (counts so far)
+                   "ddp", "precision" and "compile" come again, whole, when something has changed
                    subject "optimizer": optimizer (class name), foreach, fused, parameter_groups
                    subject "script": key/value pairs told by a built-in workload, such as
                    synthetic_data (true: the files were made up), total_steps
