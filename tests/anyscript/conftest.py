@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from anyscript.visited import Visited
+from launch.conftest import state_home
 from probe.staged import Stage
+
+__all__ = ["folder", "session", "state_home"]
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from typing import Any
 
 from torchtop.diagnose.analyser import Analyser
 from torchtop.diagnose.thresholds import DEFAULT, Thresholds
+from torchtop.launch.sweep import sweep
 from torchtop.session.paths import SessionError, SessionPaths, is_locked, read_json
 from torchtop.session.records import Appender, Record
 from torchtop.session.tail import SessionTail, Tail
@@ -229,7 +230,11 @@ def _timed(paths: SessionPaths, file: Path, clock: _Clock) -> Iterator[tuple[int
 
 def main() -> int:
     """The process: ``analyst SESSION_DIR``."""
-    watch(SessionPaths(Path(sys.argv[1])))
+    paths = SessionPaths(Path(sys.argv[1]))
+    watch(paths)
+    if not is_locked(paths.node().lock):
+        # The supervisor was killed. torchrun's ranks die with it; a command's would train on.
+        sweep(paths)
     return 0
 
 

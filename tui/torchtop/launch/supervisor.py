@@ -18,6 +18,7 @@ from pathlib import Path
 from torchtop.launch import children, evidence, helpers, interpreter, torchrun
 from torchtop.launch.cgroup import Cgroup
 from torchtop.launch.children import Child
+from torchtop.launch.command_tree import CommandTree
 from torchtop.launch.exit_cause import Stop, exit_record, signal_name
 from torchtop.launch.journal import Journal
 from torchtop.launch.ladder import MODES, Rung
@@ -73,7 +74,7 @@ class Supervisor:
         self._next_steps_s = 0.0
         self._launch_error: str | None = None
         self._group = group
-        self._tree = Tree(events, spec, group)
+        self._tree = (CommandTree if spec.source == "command" else Tree)(events, spec, group)
         self._memory = MemoryWatch()
         self._stacks = Stacks(paths, events)
 

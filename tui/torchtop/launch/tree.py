@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from torchtop.launch import processes
 from torchtop.launch.cgroup import Cgroup
@@ -63,7 +63,7 @@ class Tree:
         """Go up to a rung of the ladder; False when it is there or above already."""
         return self._ladder.ask(rung, time.monotonic())
 
-    def step(self, ranks: Iterable[WatchedRank], helpers: set[int]) -> None:
+    def step(self, ranks: Sequence[WatchedRank], helpers: set[int]) -> None:
         """Go on with ending the tree, if there is reason to.
 
         Args:
@@ -72,10 +72,11 @@ class Tree:
         """
         now = time.monotonic()
         if self.agent_gone_ns is not None:
-            if not self._left(helpers):
+            left = self._left(helpers)
+            if not left:
                 self._empty = True
                 return
-            if self._ladder.ask(Rung.SWEEP, now):
+            if self._is_over(left, ranks, now) and self._ladder.ask(Rung.SWEEP, now):
                 self.act(ranks, helpers)
         if (rung := self._ladder.overdue(now)) is not None:
             self._escalate(rung, now)
@@ -85,7 +86,7 @@ class Tree:
         elif self._ladder.rung is Rung.KILL:
             self.act(ranks, helpers)
 
-    def act(self, ranks: Iterable[WatchedRank], helpers: set[int]) -> None:
+    def act(self, ranks: Sequence[WatchedRank], helpers: set[int]) -> None:
         """Send the signals of the present rung."""
         rung = self._ladder.rung
         if rung is Rung.SOFT:
@@ -96,14 +97,23 @@ class Tree:
                 # Nobody is there to save anything: torchrun is still starting.
                 self._escalate(Rung.TERM, time.monotonic())
                 rung = Rung.TERM
-        if rung is Rung.TERM and self.agent is not None:
-            processes.send(self.agent.pid, self.agent.start_ticks, signal.SIGTERM)
+        if rung is Rung.TERM:
+            self._terminate(ranks, helpers)
         if rung is Rung.KILL and self._group is not None:
             self._group.kill()
         if rung >= Rung.SWEEP:
             signum = signal.SIGKILL if rung is Rung.KILL else signal.SIGTERM
             for process in self._left(helpers):
                 processes.send(process.pid, process.start_ticks, signum)
+
+    def _terminate(self, ranks: Sequence[WatchedRank], helpers: set[int]) -> None:
+        """Ask for an orderly end: torchrun ends its ranks itself."""
+        if self.agent is not None:
+            processes.send(self.agent.pid, self.agent.start_ticks, signal.SIGTERM)
+
+    def _is_over(self, left: list[Process], ranks: Sequence[WatchedRank], now: float) -> bool:
+        """Whether what is left although the agent has gone is to be ended."""
+        return True
 
     def _left(self, helpers: set[int]) -> list[Process]:
         left = processes.descendants(os.getpid(), without=helpers)
