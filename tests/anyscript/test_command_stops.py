@@ -43,7 +43,7 @@ TORCHRUN = f"{bare_python()} -m torch.distributed.run --nproc-per-node 2 train.p
 
 
 @pytest.fixture
-def start(state_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+def start(state_home: Path, tmp_path: Path) -> Iterator[Start]:
     """Start shell scripts as commands; whatever a test leaves running is ended."""
     started: list[Run] = []
 

@@ -232,7 +232,8 @@ def main() -> int:
     """The process: ``analyst SESSION_DIR``."""
     paths = SessionPaths(Path(sys.argv[1]))
     watch(paths)
-    if not is_locked(paths.node().lock):
+    is_command = (read_json(paths.meta) or {}).get("source") == "command"
+    if is_command and not is_locked(paths.node().lock):
         # The supervisor was killed. torchrun's ranks die with it; a command's would train on.
         sweep(paths)
     return 0
