@@ -89,11 +89,18 @@ def test_the_facts_need_the_standard_library_alone(package: str) -> None:
         ("torchtop.devices", {"torch", "torchvision", "textual", "rich"}),
         ("torchtop.launch", {"torch", "torchvision", "textual", "rich"}),
         ("torchtop.app", {"torch", "torchvision", "pynvml"}),
+        ("torchtop.htmlreport", {"torch", "textual", "rich", "pynvml", "tensorboard"}),
         ("torchtop.export", {"torch", "textual", "rich", "pynvml", "tensorboard", "numpy"}),
     ],
 )
 def test_a_package_never_loads(package: str, never: set[str]) -> None:
     assert not top_levels(loaded_by(IMPORT_ALL.format(name=package))) & never
+
+
+def test_a_report_loads_matplotlib_only_to_draw() -> None:
+    pages = "import torchtop.htmlreport.session_page, torchtop.htmlreport.sweep_page"
+    loaded = loaded_by(f"{pages}, torchtop.commands.report")
+    assert top_levels(loaded) - STDLIB == {"torchtop"}
 
 
 def test_the_catalog_of_workloads_loads_no_torch() -> None:

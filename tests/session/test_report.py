@@ -13,6 +13,17 @@ from torchtop.session.report import escape, render_markdown
 HOSTILE = "a|b\n# c\r\n| d | e |\x1b[31m<script>x</script>[l](http://evil)`q`*e*_u_~~s~~\u202e$m$"
 
 
+DEVICE = {
+    "index": 0,
+    "name": "H200",
+    "util_mean": 1,
+    "sm_active_mean": 0.5,
+    "memory_peak_bytes": 2**30,
+    "power_mean_w": 100,
+    "energy_j": 5000,
+}
+
+
 def phases(ms: float | None, share: float | None) -> dict[str, Any]:
     return {phase: {"ms": ms, "share": share} for phase in PHASES}
 
@@ -62,6 +73,24 @@ def test_the_numbers_are_in_it() -> None:
     assert "| loss, first to last | 2.5 to 0.25 |" in text
     assert "| host time in the probe | 0.12% |" in text
     assert "synthetic" not in text
+
+
+def test_the_head_names_ranks_devices_and_times() -> None:
+    gpus = [{**DEVICE, "uuid": f"GPU-{i}", "name": name} for i, name in enumerate(("H_200", "T4"))]
+    ranks = [{"rank": 0, "phases": phases(1.0, 0.5), "gpu_uuid": "GPU-0"}]
+    text = render_markdown(summary(device="cuda", gpus=gpus, ranks=ranks, wall_s=5430.2))
+    assert "- workload: train.py on 2 GPU ranks (H\\_200)\n" in text
+    assert "ran 1:30:30\n" in text
+    assert "ran 2:05 min\n" in render_markdown(summary(wall_s=125.4))
+    assert "on 1 CPU rank\n" in render_markdown(summary(world_size=1))
+
+
+def test_memory_and_energy_are_among_the_measures() -> None:
+    gpus = [{**DEVICE, "uuid": "GPU-0", "power_mean_w": 640.0}]
+    text = render_markdown(summary(gpus=gpus))
+    assert "| memory peak, GiB | 1 |" in text
+    assert "| energy, J/1000 samples | 2,000 |" in text
+    assert "energy, J" not in render_markdown(summary())
 
 
 def test_what_is_missing_is_a_dash_and_not_a_zero() -> None:

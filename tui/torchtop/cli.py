@@ -122,7 +122,7 @@ def _take_late_options(args: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from torchtop.commands import compare, export, info, listing, run, sessions, stacks, stopping
+    from torchtop.commands import info, listing, run, sessions, stacks, stopping
 
     parser = _Parser(
         prog="torchtop",
@@ -156,14 +156,22 @@ def _parser() -> argparse.ArgumentParser:
     choosing.add_argument("workload", nargs="?", metavar="NAME", help="show this one's options")
     looking = _json(verb("doctor", info.doctor, "say what is there and what is missing"))
     looking.add_argument("--python", metavar="PATH", help="the interpreter that will train")
-    exporting = _session(verb("export", export.run, "write a session in another format"))
-    export.add_arguments(exporting, _seconds)
-    compare.add_arguments(verb("compare", compare.run, "compare sessions, and tell the noise"))
+    _files(verb)
     _session(verb("analyse", sessions.analyse, "make an ended session's verdicts again"))
     removing = verb("rm", sessions.rm, "delete sessions")
     removing.add_argument("session", nargs="*", metavar="SESSION", help="id, or start of one")
     removing.add_argument("--older-than", metavar="AGE", help="such as 12h, 30d")
     return parser
+
+
+def _files(verb: Callable[..., _Parser]) -> None:
+    """The commands that make something else of what sessions have written."""
+    from torchtop.commands import compare, export, report
+
+    compare.add_arguments(verb("compare", compare.run, "compare sessions, and tell the noise"))
+    report.add_arguments(verb("report", report.run, "write a session or a sweep as one HTML file"))
+    exporting = _session(verb("export", export.run, "write a session in another format"))
+    export.add_arguments(exporting, _seconds)
 
 
 def _watching(verb: Callable[..., _Parser]) -> None:

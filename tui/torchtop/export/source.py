@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +56,12 @@ class Source:
     def __init__(self, loaded: Loaded, last_s: float | None = None) -> None:
         self.loaded = loaded
         self._offsets: dict[str, int] = {}
+        self._first_ns: int | None = None
         for path in [node.events for node in self.paths.nodes()]:
             self._learn_clock(path, path.parent.name)
         for rank in self.ranks():
             self._learn_clock(rank.path, rank.host)
-        self._since_ns = None if last_s is None else self._end_ns() - round(last_s * 1e9)
+        self._since_ns = None if last_s is None else self.end_ns - round(last_s * 1e9)
 
     def _learn_clock(self, path: Path, host: str) -> None:
         """How far a host's monotonic clock is from Unix time, by the first file that tells."""
@@ -67,8 +69,10 @@ class Source:
         wall_s, mono_ns = number(header.get("wall_s")), number(header.get("mono_ns"))
         if wall_s is not None and mono_ns is not None:
             self._offsets.setdefault(host, round(wall_s * 1e9) - round(mono_ns))
+            self._first_ns = self._first_ns or round(wall_s * 1e9)
 
-    def _end_ns(self) -> int:
+    @cached_property
+    def end_ns(self) -> int:
         """When the last rank wrote its last record (Unix time)."""
         ends = (
             self.unix_ns(record.get("mono_ns"), rank.host)
@@ -86,7 +90,7 @@ class Source:
     def start_ns(self) -> int:
         """When the session began (Unix time)."""
         started_s = number(self.loaded.meta.get("wall_s"))
-        return 0 if started_s is None else round(started_s * 1e9)
+        return self._first_ns or 0 if started_s is None else round(started_s * 1e9)
 
     def unix_ns(self, mono_ns: Any, host: str | None = None) -> int:
         """A record's time as Unix time in nanoseconds; the session's start where it has none.

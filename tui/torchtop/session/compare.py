@@ -168,6 +168,8 @@ def _remarks(sides: Sequence[Side], floor: Floor | None) -> list[str]:
     for run in (run for side in sides for run in side.runs):
         if run.running:
             said.append(f"{run.paths.id} is running: its figures are those so far")
+        elif run.summary.get("problem"):
+            said.append(f"{run.paths.id} is incomplete: {run.summary['problem']}")
         elif run.measured_steps < LEAST_STEPS:
             said.append(
                 f"{run.paths.id} has {run.measured_steps} steps after its warm-up: too few for its "

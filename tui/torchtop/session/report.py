@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from torchtop.session.measures import measures, used_gpus
+
 _MARKUP = re.compile(
     r"([\\`*_{}\[\]<>|#~!&$@]"  # CommonMark, HTML and its entities, formulas, mentions
     r"|:(?=//)|(?<=www)\."  # addresses become links by themselves
@@ -37,9 +39,8 @@ def _head(summary: Mapping[str, Any]) -> list[str]:
     options = [f"{escape(k)}={escape(v)}" for k, v in summary["options"].items()]
     lines = [
         f"- session: {escape(summary['id'])}",
-        f"- workload: {_known(summary['workload'])} on {_known(summary['world_size'])} "
-        f"{'GPU' if summary['device'] == 'cuda' else 'CPU'} rank(s)",
-        f"- started: {_known(summary['started_at'])}, ran {_number(summary['wall_s'], 's')}",
+        f"- workload: {_known(summary['workload'])} on {_ranks(summary)}",
+        f"- started: {_known(summary['started_at'])}, ran {_duration(summary['wall_s'])}",
         f"- ended: {escape(summary['status'])}"
         + (f" ({escape(end['message'])})" if end.get("message") else ""),
         f"- versions: {', '.join(named)}",
@@ -51,6 +52,14 @@ def _head(summary: Mapping[str, Any]) -> list[str]:
     if summary["synthetic_data"]:
         lines.append("- data: synthetic (made up in the data set's file format)")
     return lines
+
+
+def _ranks(summary: Mapping[str, Any]) -> str:
+    """How many ranks there were, and on what."""
+    count, device = summary["world_size"], "GPU" if summary["device"] == "cuda" else "CPU"
+    names = sorted({str(gpu.get("name")) for gpu in used_gpus(summary) if gpu.get("name")})
+    told = f" ({escape(', '.join(names))})" if device == "GPU" and names else ""
+    return f"{_known(count)} {device} rank{'' if count == 1 else 's'}{told}"
 
 
 def _verdict(summary: Mapping[str, Any]) -> list[str]:
@@ -88,6 +97,10 @@ def _numbers(summary: Mapping[str, Any]) -> list[str]:
     rows += [("samples/s", _number(speed["samples_per_s"]))]
     if speed["tokens_per_s"]:
         rows.append(("tokens/s", _number(speed["tokens_per_s"])))
+    for key in ("memory", "energy"):
+        measure = next(m for m in measures(()) if m.key == key)
+        if (value := measure.read(summary)) is not None:
+            rows.append((measure.title, _number(value)))
     if summary["loss"]:
         loss = summary["loss"]
         rows.append(("loss, first to last", f"{_number(loss['first'])} to {_number(loss['last'])}"))
@@ -133,6 +146,15 @@ def _gpus(summary: Mapping[str, Any]) -> list[str]:
 
 def _known(value: object) -> str:
     return "–" if value is None else escape(value)
+
+
+def _duration(seconds: float | None) -> str:
+    """Seconds; from two minutes on as ``m:ss`` or ``h:mm:ss``."""
+    if seconds is None or seconds < 120:
+        return _number(seconds, "s")
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, rest = divmod(rest, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02} min"
 
 
 def _number(value: float | None, unit: str = "") -> str:
