@@ -26,7 +26,7 @@ TRACEBACK = """Traceback (most recent call last):
     main()
   File "/home/ana/train/train.py", line 61, in main
     loss = criterion(model(images), labels)
-  File "/home/ana/venv/torch/nn/modules/module.py", line 1773, in _call_impl
+  File "/env/lib/python3.11/site-packages/torch/nn/modules/module.py", line 1773, in _call_impl
     return forward_call(*args, **kwargs)
 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.25 GiB. GPU 1 is full.
 """

@@ -225,9 +225,28 @@ class TestFailure:
     def test_names_rank_cause_and_message(self, view_of: Callable[[str], View]) -> None:
         shown = text(view_of("failed"), "verdict", 100, 9)
         assert "✗ FAILED" in shown
-        assert "rank 1 ran out of memory" in shown
+        assert "rank 1 ran out of GPU memory" in shown
         assert "Tried to allocate 2.25 GiB" in shown
+        assert "· at train.py:61 in main, after 1:15 and " in shown
+        assert "→ a smaller batch" in shown
         assert shown.splitlines()[-1].strip().startswith("torch.OutOfMemoryError")
+
+    def test_memory_is_told_where_it_ran_out(self, view_of: Callable[[str], View]) -> None:
+        view = view_of("failed")
+        assert view.snapshot is not None
+        memory = {"allocated_bytes": 2**37, "reserved_bytes": 2**37 + 2**30, "peak_bytes": None}
+        ranks = tuple(replace(rank, memory=memory) for rank in view.snapshot.ranks)
+        view = replace(view, snapshot=replace(view.snapshot, ranks=ranks))
+        told = "GPU memory, last seen: 128 GiB allocated, 129 GiB reserved"
+        assert told in text(view, "verdict", 100, 9)
+
+    @pytest.mark.parametrize("height", range(1, 14))
+    def test_the_most_important_comes_first(
+        self, view_of: Callable[[str], View], height: int
+    ) -> None:
+        shown = text(view_of("failed"), "verdict", 78, height).splitlines()
+        assert len(shown) <= height and "FAILED" in shown[0]
+        assert height < 5 or any("→" in line for line in shown)
 
     def test_the_events_tell_the_order(self, view_of: Callable[[str], View]) -> None:
         shown = text(view_of("failed"), "events", 100, 8)

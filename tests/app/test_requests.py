@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from app.driving import MEDIUM, Driven, driven
+import pytest
+
+from app.driving import LARGE, MEDIUM, SMALL, Driven, driven
 
 
 async def answered(d: Driven, key: str) -> None:
@@ -237,3 +239,21 @@ def _option(line: str) -> tuple[bool, str]:
     """A line of the box of options: whether it is marked, and its words; no words for others."""
     words = line.split("│")[1].split() if line.count("│") == 2 else []
     return "●" in words, " ".join(word for word in words if word != "●")
+
+
+class TestFailure:
+    @pytest.mark.parametrize("size", [SMALL, LARGE])
+    async def test_f_shows_all_of_a_failure(self, tmp_path: Path, size: tuple[int, int]) -> None:
+        async with driven(tmp_path, "failed", size) as d:
+            await d.shows("✗ FAILED", "rank 1 ran out of GPU memory", "f all of it", "f failure")
+            await d.press("f")
+            await d.shows(
+                "what to try", "mixed precision", "traceback", 'line 61, in main',
+            )  # fmt: skip
+            await answered(d, "f")
+
+    async def test_without_a_failure_f_says_so(self, tmp_path: Path) -> None:
+        async with driven(tmp_path) as d:
+            await d.press("f")
+            await d.shows("nothing has failed")
+            assert "failure" not in d.lines[-1]

@@ -188,13 +188,31 @@ def test_ctrl_c_stops_a_watched_run_and_says_130(home: Path) -> None:
 
 
 def test_a_script_that_fails_gives_status_1_and_its_traceback(home: Path) -> None:
+    # given a script that fails below a call that torchtop has wrapped
     script = home / "fails.py"
-    script.write_text("import sys\ndef inner():\n    raise ValueError('no such thing')\ninner()\n")
+    script.write_text(
+        "import torch\n"
+        "class Data(torch.utils.data.Dataset):\n"
+        "    def __len__(self): return 9\n"
+        "    def __getitem__(self, i): return self.load(i)\n"
+        "    def load(self, i): raise FileNotFoundError(2, 'no such thing')\n"
+        "print('begins')\n"
+        "for batch in torch.utils.data.DataLoader(Data()): pass\n"
+    )
     words = ("run", "--no-tui", "--device", "cpu", "--nproc", "1", str(script))
 
     done = torchtop(*words, home=home, cwd=home)
 
+    # then it is told where and what, and what to try, without torchtop's own part of it
     assert done.returncode == 1
-    assert "ValueError: no such thing" in done.stdout
-    assert "fails.py" in done.stdout
-    assert "failed: " in done.stdout
+    assert "FileNotFoundError: [Errno 2] no such thing" in done.stdout
+    assert "at: fails.py:5 in load" in done.stdout
+    assert f"try: paths that do not begin with / start at {home}" in done.stdout
+    assert "failed: rank 0 failed: FileNotFoundError" in done.stdout
+    assert "_torchtop" not in done.stdout and "rank.py" not in done.stdout
+    # and the summary says the same
+    summary = json.loads(torchtop("show", "--json", home=home, cwd=home).stdout)
+    assert summary["failure"]["where"] == "fails.py:5 in load"
+    assert "_torchtop" not in str(summary["failure"])
+    shown = torchtop("show", home=home, cwd=home).stdout
+    assert "**Failed:** rank 0 failed: FileNotFoundError" in shown and "in load" in shown

@@ -6,13 +6,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from torchtop.commands.text import duration, named, number, safe
 from torchtop.launch.sweep import all_leftovers, is_of
+from torchtop.session.failure import failure_of
 from torchtop.session.follow import Follower
 from torchtop.session.paths import SessionPaths, describe, read_json, request_stop
 from torchtop.session.presence import watching
@@ -135,11 +136,8 @@ def farewell(paths: SessionPaths, snapshot: Snapshot) -> int:
     if summary:
         print(_closing(summary))
     if snapshot.status == "failed":
-        for text in str(end.get("traceback") or "").splitlines()[-30:]:
-            print("  " + safe(text))
-        if not end.get("traceback"):
-            for text in (end.get("log_tail") or [])[-10:]:
-                print("  " + safe(text))
+        for text in _failure(snapshot):
+            print(safe(text))
     message = safe(end.get("message") or snapshot.status)
     print(f"{snapshot.status}: {message}")
     if summary:
@@ -148,6 +146,18 @@ def farewell(paths: SessionPaths, snapshot: Snapshot) -> int:
     if snapshot.status == "lost":
         _tell(_what_is_lost(paths, snapshot))
     return {"done": 0, "stopped": STOPPED}.get(snapshot.status, 1)
+
+
+def _failure(snapshot: Snapshot) -> Iterator[str]:
+    """Where a run failed, its traceback, the last lines of its log, and what to try."""
+    failure = failure_of(snapshot.exit or {}, snapshot.meta)
+    yield from (f"  {line}" for line in failure.traceback[-30:])
+    if failure.log:
+        yield "  the last lines of its log:" if failure.traceback else "  its last lines:"
+        yield from (f"    {line}" for line in failure.log)
+    if failure.where:
+        yield f"at: {failure.where}"
+    yield from (f"try: {told}" for told in failure.advice)
 
 
 def _what_is_lost(paths: SessionPaths, snapshot: Snapshot) -> str:

@@ -26,7 +26,7 @@ from torchtop.session.summary import build_summary
 
 def show(args: argparse.Namespace) -> int:
     """Print a session's summary: of one that has ended as it was saved, of another as it stands."""
-    from torchtop.session.report import render_markdown
+    from torchtop.session.report import plain, render_markdown
 
     paths = find_session(args.session)
     summary = read_json(paths.summary)
@@ -37,7 +37,7 @@ def show(args: argparse.Namespace) -> int:
         return 0
     text = render_markdown(summary)
     # Control characters are out in any case; what keeps Markdown from markup is for Markdown.
-    print(re.sub(r"\\([^\w\s])", r"\1", text) if sys.stdout.isatty() else text)
+    print(plain(text) if sys.stdout.isatty() else text)
     return 0
 
 

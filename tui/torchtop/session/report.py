@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torchtop.session.measures import measures, used_gpus
@@ -24,7 +24,7 @@ def escape(text: object) -> str:
 def render_markdown(summary: Mapping[str, Any]) -> str:
     """A summary as Markdown: what ran, the verdict, the numbers, the phases, the GPUs."""
     lines = [f"# {escape(summary['name'] or summary['id'])}", ""]
-    lines += [*_head(summary), "", *_verdict(summary), "", *_findings(summary)]
+    lines += [*_head(summary), "", *_failure(summary), *_verdict(summary), "", *_findings(summary)]
     lines += ["| measure | value |", "|---|---|", *_numbers(summary), ""]
     lines += [*_phases(summary), ""]
     if summary["gpus"]:
@@ -60,6 +60,38 @@ def _ranks(summary: Mapping[str, Any]) -> str:
     names = sorted({str(gpu.get("name")) for gpu in used_gpus(summary) if gpu.get("name")})
     told = f" ({escape(', '.join(names))})" if device == "GPU" and names else ""
     return f"{_known(count)} {device} rank{'' if count == 1 else 's'}{told}"
+
+
+def _failure(summary: Mapping[str, Any]) -> list[str]:
+    """The failure, with a blank line behind it; nothing where a run has not failed."""
+    failure = summary.get("failure")
+    if not failure:
+        return []
+    at = f" (at {escape(failure['where'])})" if failure.get("where") else ""
+    lines = [f"**Failed:** {escape(failure['headline'])}{at}"]
+    if advice := failure.get("advice"):
+        lines += ["", *(f"- try: {escape(text)}" for text in advice)]
+    for title, key in (("its traceback", "traceback"), ("the last lines of its log", "log")):
+        if failure.get(key):
+            lines += ["", f"{title.capitalize()}:", "", *_block(failure[key])]
+    return [*lines, ""]
+
+
+def _block(lines: Sequence[str]) -> list[str]:
+    """Text of others as a block in which nothing is markup: its fence is longer than any in it."""
+    flat = ["".join(c if c.isprintable() else " " for c in str(line)) for line in lines]
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", "".join(flat))), default=0))
+    return [fence, *flat, fence]
+
+
+def plain(markdown: str) -> str:
+    """What `render_markdown` made, to be read on a terminal: only its escapes are taken out."""
+    told, fence = [], ""
+    for line in markdown.split("\n"):
+        if re.fullmatch("`{3,}", line) and fence in ("", line):
+            fence = line if not fence else ""
+        told.append(line if fence else re.sub(r"\\([^\w\s])", r"\1", line))
+    return "\n".join(told)
 
 
 def _verdict(summary: Mapping[str, Any]) -> list[str]:

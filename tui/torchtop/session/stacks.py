@@ -200,17 +200,27 @@ def parse(text: str, cwd: str = "") -> Iterator[Thread]:
             thread = Thread(is_current=head[1] != "Thread")
         elif thread is not None and (found := _FRAME.match(line)):
             file, number, function = found.groups()
-            if _OURS.search(file):
+            if is_ours(file):
                 is_main = file.endswith("/stage/rank.py")
                 thread = replace(thread, is_ours=not is_main, is_main=thread.is_main or is_main)
             else:
-                frame = Frame(f"{_short(file, cwd)}:{number}", function, not _LIBRARY.search(file))
+                frame = Frame(f"{shorten(file, cwd)}:{number}", function, not is_library(file))
                 thread = replace(thread, frames=(*thread.frames, frame))
     if thread is not None:
         yield thread
 
 
-def _short(file: str, cwd: str) -> str:
+def is_ours(file: str) -> bool:
+    """Whether a file of a traceback or a stack is torchtop's, below a session's ``stage``."""
+    return _OURS.search(file) is not None
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is of Python or of an installed package, not the user's."""
+    return _LIBRARY.search(file) is not None
+
+
+def shorten(file: str, cwd: str) -> str:
     """A file's name from the working directory, or from where packages lie."""
     if cwd and file.startswith(cwd.rstrip("/") + "/"):
         return file[len(cwd.rstrip("/")) + 1 :]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from torchtop.session import redact
+from torchtop.session.failure import failure_of
 from torchtop.session.folds import RankFold
 from torchtop.session.paths import SessionPaths, describe, liveness, write_json
 from torchtop.session.records import PHASES, SCHEMA, Record, bucket_microseconds
@@ -69,6 +71,7 @@ def build_summary(paths: SessionPaths) -> dict[str, Any]:
         "started_at": meta.get("started_at"),
         "wall_s": _wall_s(nodes, meta, status),
         "exit": _exit(events),
+        "failure": _failure(events, meta) if status == "failed" else None,
         "world_size": first.get("world_size") or meta.get("nproc"),
         "nodes": len(paths.nodes()),
         "device": meta.get("device"),
@@ -112,6 +115,11 @@ def _wall_s(nodes: list[list[Record]], meta: Mapping[str, Any], status: str) -> 
 def _exit(events: list[Record]) -> dict[str, Any]:
     record = next((r for r in events if r["kind"] == "exit"), {})
     return {key: record.get(key) for key in ("cause", "rank", "code", "signal", "message")}
+
+
+def _failure(events: list[Record], meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What the failure card tells: where, the traceback, the last log lines, what to try."""
+    return asdict(failure_of(next((r for r in events if r["kind"] == "exit"), {}), meta))
 
 
 def _versions(meta: Mapping[str, Any], rank: Mapping[str, Any]) -> dict[str, Any]:

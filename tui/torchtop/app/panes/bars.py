@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torchtop.app.format import clock, duration, known, percent
+from torchtop.app.panes.failure import failed
 from torchtop.app.panes.parts import child, joined, verdict_of
 from torchtop.app.text import Row, Span, clean, cut, fit, row_width, spread
 from torchtop.app.view import STALE_AFTER_S, View
@@ -104,10 +105,14 @@ def footer(view: View, width: int, keys: Mapping[str, str]) -> Row:
     live = view.snapshot is not None and (view.snapshot.live or view.snapshot.status == "lost")
     first = _LIVE_FIRST if live else _IDLE_FIRST if view.idle else _ENDED_FIRST
     useless = {"start"} if live else _OF_A_SESSION if view.idle else {"stop", "stacks"}
+    if view.snapshot is not None and failed(view.snapshot):
+        first = ("failure", *first)
+    else:
+        useless = useless | {"failure"}
     if verdict_of(view.snapshot).get("kind") == "HUNG":
         first = ("stacks", *first)
     if view.replay:
-        first, useless = _REPLAY_FIRST, {"start", "stop", "restart", "stacks"}
+        first, useless = _REPLAY_FIRST, {"start", "stop", "restart", "stacks", "failure"}
     else:
         useless = useless | _OF_A_REPLAY
     keys = {name: key for name, key in keys.items() if name not in useless}

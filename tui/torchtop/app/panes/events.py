@@ -22,15 +22,12 @@ def aside(view: View, width: int) -> list[Span]:
 
 
 def body(view: View, width: int, height: int) -> list[Row]:
-    """The last events, newest at the bottom; a failure's story where there is room."""
+    """The last events, newest at the bottom."""
     snapshot = view.snapshot
     if snapshot is None or height <= 0:
         return []
     lines = told(snapshot)
     rows = [_row(at_s, text, style, width) for at_s, text, style in lines]
-    if failure.failed(snapshot) and height > 8:
-        card = failure.card(snapshot, width, height - min(len(rows), height // 3))
-        return (rows[-(height - len(card)) :] if height > len(card) else []) + card
     return rows[-height:] or [fit([("nothing has happened yet", "dim")], width)]
 
 

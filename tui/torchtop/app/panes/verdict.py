@@ -29,7 +29,9 @@ def aside(view: View, width: int) -> list[Span]:
     """What stands beside it, how long it has stood, and of when it is where that is not now."""
     snapshot = view.snapshot
     verdict = verdict_of(snapshot)
-    if snapshot is None or not verdict or failure.failed(snapshot):
+    if snapshot is not None and failure.failed(snapshot):
+        return [("f", "key"), (" all of it", "dim")]
+    if snapshot is None or not verdict:
         return []
     if snapshot.status == "starting" or _warming_up(snapshot):
         return []

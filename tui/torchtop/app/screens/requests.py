@@ -158,6 +158,17 @@ class Requests(Widget):
         sweep = partial(self.app.operations.sweep, session)
         self._ask(ask_sweep(self.label if session else "lost sessions", left), sweep=sweep)
 
+    def action_failure(self) -> None:
+        """Show all that is known of a failure."""
+        from torchtop.app.panes.failure import failed, story
+        from torchtop.app.screens.lines import Lines
+
+        if self.shown is None or not failed(self.shown):
+            self.app.tell("nothing has failed" if self.shown else "no session is shown")
+            return
+        width = max(20, min(120, self.app.size.width - 6))
+        self.app.push_screen(Lines("failure", story(self.shown, width), "f"))
+
     def action_stacks(self) -> None:
         """Ask every rank where its Python code stands."""
         if (session := self.live) is not None:
