@@ -60,8 +60,7 @@ def test_a_data_stall_is_told_with_what_the_screen_shows() -> None:
 
     assert verdict.kind == "DATA"
     assert verdict.headline == (
-        "Waiting for data 38 % of each step: up to 1.6x faster with a perfect loader; "
-        "its workers are busy, and cores are idle"
+        "Waiting for data 38 % of each step: up to 1.6x faster; too few workers"
     )
     assert verdict.evidence == (
         "the GPU waits for a batch 30.0 ms of a 80.0 ms step; the ranks wait 30.0 ms to 30.0 ms",
@@ -241,7 +240,7 @@ def test_a_straggler_whose_gpu_is_throttled_or_shared_is_told_so() -> None:
 
     assert (throttled.kind, throttled.rank, throttled.phase) == ("THROTTLED", 1, "backward")
     assert throttled.share == shared.share == pytest.approx(0.37, abs=0.01)
-    assert "1200 of 1980 MHz, which costs 37 % of each step: up to 1.6x" in throttled.headline
+    assert "GPU 1 is throttled, costing 37 %: up to 1.6x faster" in throttled.headline
     assert "check the cooling" in throttled.advice[0]
     assert (shared.kind, shared.rank, shared.cause) == ("CONTENTION", 1, "processes")
     assert "on GPU 1 also: python (pid 4242) with 2.1 GB" in shared.evidence

@@ -152,7 +152,7 @@ def test_a_stranger_on_a_stragglers_gpu_is_why_it_is_slow() -> None:
 
     assert (verdict.kind, verdict.rank, verdict.phase) == ("CONTENTION", 1, "backward")
     assert verdict.severity == "critical"
-    assert "which costs 33 % of each step: up to 1.5x faster" in verdict.headline
+    assert "costing 33 %: up to 1.5x faster" in verdict.headline
     assert beside == ()
 
 

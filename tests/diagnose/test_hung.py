@@ -46,7 +46,9 @@ def after(
             for rank, marker in markers.items():
                 if rank not in silent or second == 0:
                     beat = {"kind": "beat", "mono_ns": now, "marker": marker}
-                    yield source_of(rank), beat | {"marker_ns": end_ns, "step": 200, "ready": 8}
+                    # the next step begins with its batch
+                    step = 199 if marker in ("B1", "O0", "O1") else 200
+                    yield source_of(rank), beat | {"marker_ns": end_ns, "step": step, "ready": 8}
             if second % 5 == 0:
                 there = [r for r in markers if r not in gone]
                 ranks = [{"rank": rank, "process_pid": 100 + rank} for rank in there]
@@ -65,17 +67,21 @@ def test_ranks_that_stand_still_hang_within_ten_seconds(stream: Stream) -> None:
     verdict = after(stream, 15, BACKWARD).verdict
 
     assert (verdict["kind"], verdict["severity"]) == ("HUNG", "critical")
-    assert verdict["headline"].startswith("No rank has moved for 1")
-    assert "all 3 are waiting for gradient communication" in verdict["headline"]
+    assert verdict["headline"].startswith("All 3 ranks hang: last seen in communication 1")
+    assert (verdict["rank"], verdict["phase"]) == (None, None)
     assert verdict["advice"][0].startswith("torchtop stacks")
 
 
 def test_the_rank_that_is_somewhere_else_is_named(stream: Stream) -> None:
     verdict = after(stream, 15, BACKWARD | {2: "D1"}).verdict
 
-    assert (verdict["kind"], verdict["rank"]) == ("HUNG", 2)
-    assert "rank 2 is in forward, the others waiting for gradient comm" in verdict["headline"]
-    assert verdict["evidence"][0].startswith("rank 2 was last seen in forward, 1")
+    assert (verdict["kind"], verdict["rank"], verdict["phase"]) == ("HUNG", 2, "forward")
+    assert verdict["headline"] == "Rank 2 hangs: last seen in forward 14 s ago; the others wait"
+    assert verdict["evidence"] == [
+        "rank 2 was last seen in forward, 14 s ago, in step 200",
+        "rank 0 waits, last seen waiting for gradient communication, 14 s ago, in step 200",
+        "rank 1 waits, last seen waiting for gradient communication, 14 s ago, in step 200",
+    ]
     assert "collective that not all ranks call" in verdict["advice"][1]
 
 
@@ -98,10 +104,83 @@ def test_a_run_that_is_known_to_pause_is_given_the_time(stream: Stream) -> None:
     assert after(stream, 45, BACKWARD, more=saved).verdict["kind"] == "HUNG"
 
 
+@pytest.mark.parametrize(
+    ("markers", "behind", "headline"),
+    [
+        # a rank that left its loop, or calls something that the others do not
+        ({0: "BC", 1: "O1", 2: "BC"}, {1}, "Rank 1 hangs: last seen between steps"),
+        # hosts that ran ahead until they needed a result
+        ({0: "O1", 1: "O1", 2: "B0"}, {0, 1}, "Ranks 0 and 1 hang: last seen between steps"),
+        ({0: "B0", 1: "BC", 2: "BC"}, {0}, "Rank 0 hangs: last seen in backward"),
+        ({0: "D0", 1: "BC", 2: "BC"}, {0}, "Rank 0 hangs: last seen waiting for data"),
+        ({0: "E1", 1: "BC", 2: "BC"}, {0}, "Rank 0 hangs: last seen evaluating"),
+        # hosts that are held up at any kernel, because their devices wait for a network
+        ({0: "D1", 1: "B0", 2: "D1"}, {0, 1, 2}, "All 3 ranks hang: last seen"),
+        ({0: "O0", 1: "O0", 2: "O1"}, {0, 1, 2}, "All 3 ranks hang: last seen"),
+    ],
+)
+def test_the_ranks_that_have_got_least_far_hang_and_the_others_wait(
+    stream: Stream, markers: dict[int, str], behind: set[int], headline: str
+) -> None:
+    verdict = after(stream, 45, markers).verdict
+
+    assert (verdict["kind"], verdict["severity"]) == ("HUNG", "critical")
+    assert verdict["rank"] == (min(behind) if len(behind) == 1 else None)
+    assert verdict["headline"].startswith(f"{headline} 44 s ago")
+    assert {text[5] for text in verdict["evidence"] if " waits, " in text} == {
+        str(rank) for rank in {0, 1, 2} - behind
+    }
+
+
+def test_ranks_whose_steps_are_not_known_are_not_blamed(stream: Stream) -> None:
+    end_ns = stream[-1][1]["mono_ns"]
+    beats = [
+        (source_of(rank), {"kind": "beat", "mono_ns": now, "marker": marker, "marker_ns": end_ns})
+        for now in range(end_ns, end_ns + 15 * SECOND_NS, SECOND_NS)
+        for rank, marker in enumerate(("BC", "D1", "BC"))
+    ]
+
+    verdict = play([*stream, *beats]).verdict
+
+    assert (verdict["kind"], verdict["rank"]) == ("HUNG", None)
+
+
+def test_of_two_ranks_the_one_that_the_other_waits_for_is_named() -> None:
+    short = Job(ranks=(Rank(),) * 2, steps=200)
+    stream = list(records(simulate(short), sampler=Sampler()))
+
+    verdict = after(stream, 15, {0: "BC", 1: "B0"}).verdict
+    both = after(stream, 15, {0: "BC", 1: "BC"}).verdict
+
+    assert verdict["headline"] == "Rank 1 hangs: last seen in backward 14 s ago; the other waits"
+    assert verdict["rank"] == 1
+    assert both["headline"] == "Both ranks hang: last seen in communication 14 s ago"
+
+
+def test_on_a_cpu_a_rank_in_backward_may_wait_for_one_in_forward() -> None:
+    # given hosts without a queue, of which most steps do not tell when they wait for gradients
+    short = Job(ranks=(Rank(),) * 2, steps=200, cuda=False)
+    stream = list(records(simulate(short), sampler=Sampler()))
+
+    verdict = after(stream, 15, {0: "B0", 1: "D1"}).verdict
+
+    assert (verdict["rank"], verdict["phase"]) == (1, "forward")
+    assert " waits, last seen in backward" in verdict["evidence"][1]
+
+
+def test_a_rank_alone_hangs_without_others() -> None:
+    stream = list(records(simulate(Job(ranks=(Rank(),), steps=200)), sampler=Sampler()))
+
+    verdict = after(stream, 15, {0: "B0"}).verdict
+
+    assert verdict["headline"] == "The run hangs: last seen in backward 14 s ago"
+
+
 def test_a_rank_that_writes_no_more_is_told_as_silent(stream: Stream) -> None:
     verdict = after(stream, 20, BACKWARD, silent=(1,)).verdict
 
-    assert (verdict["kind"], verdict["cause"]) == ("HUNG", "silent")
+    assert (verdict["kind"], verdict["cause"], verdict["rank"]) == ("HUNG", "silent", 1)
+    assert verdict["headline"].startswith("Rank 1 is silent: last seen in communication ")
     assert any(
         "rank 1 was last seen" in text and text.endswith("it writes nothing any more")
         for text in verdict["evidence"]
@@ -113,6 +192,7 @@ def test_a_rank_that_has_died_is_told_as_gone(stream: Stream) -> None:
 
     assert verdict["kind"] == "HUNG"
     assert any(text.endswith("its process is gone") for text in verdict["evidence"])
+    assert verdict["headline"].startswith("Rank 1 is gone: last seen in communication ")
 
 
 def test_ranks_that_are_all_silent_hang_as_long_as_their_processes_live(stream: Stream) -> None:

@@ -95,7 +95,7 @@ def test_a_run_that_stands_still_is_told_and_a_run_that_ended_is_not(stream: Str
     after = ended.analyser.analyse(end_ns + 60 * 10**9)
 
     assert (alive.verdict["kind"], alive.verdict["severity"]) == ("HUNG", "critical")
-    assert "No rank has moved for 5" in alive.verdict["headline"]
+    assert alive.verdict["headline"].startswith("Rank 0 hangs: last seen in communication 5")
     seen = "rank 0 was last seen waiting for gradient communication"
     assert any(seen in sentence for sentence in alive.verdict["evidence"])
     assert "torchtop stacks" in alive.verdict["advice"][0]
@@ -109,6 +109,65 @@ def test_a_probe_that_took_itself_out_is_told(stream: Stream) -> None:
 
     assert out.verdict["kind"] == "UNDECIDED"
     assert "rank 1: no events left" in out.verdict["headline"]
+
+
+def process_of(rank: int, *records: dict[str, Any], attempt: int = 0) -> Stream:
+    """What the file of a rank's process has."""
+    source = source_of(rank, attempt).replace(".jsonl", ".process.jsonl")
+    header = {"kind": "header", "rank": rank, "world_size": 2, "attempt": attempt}
+    return [(source, {"mono_ns": START_NS} | record) for record in (header, *records)]
+
+
+WHY = "AttributeError: partially initialized module 'torch' has no attribute 'autograd' so far"
+OUT = {"kind": "probe", "disabled": WHY}
+
+
+def test_a_rank_whose_probe_never_came_to_a_file_cannot_be_seen(stream: Stream) -> None:
+    # given a probe that took itself out before the first backward
+    seen = [(source, record) for source, record in stream if source == source_of(0)]
+
+    out = play([*process_of(0), *process_of(1, OUT), *seen])
+
+    verdict = out.verdict
+    assert (verdict["kind"], verdict["severity"]) == ("UNDECIDED", "unknown")
+    assert verdict["headline"] == "Cannot see rank 1: the probe there took itself out"
+    assert verdict["evidence"][0] == f"rank 1: {WHY}"
+    assert out.last["probe"]["disabled"] == f"rank 1: {WHY}"
+    assert out.last["ranks"][0]["step"] == 199, "the other rank is shown"
+
+
+def test_a_short_reason_stands_in_the_headline() -> None:
+    out = play([*process_of(0, OUT | {"disabled": "no events left"}), *process_of(1, OUT)])
+
+    assert out.verdict["headline"] == "Cannot see ranks 0 and 1: no events left"
+    assert out.verdict["evidence"][1] == f"rank 1: {WHY}"
+
+
+def test_a_probe_that_tells_its_end_in_both_files_is_told_once(stream: Stream) -> None:
+    off = {"kind": "probe", "mono_ns": stream[-1][1]["mono_ns"], "disabled": "no events left"}
+
+    out = play([*process_of(1), *stream, *process_of(1, OUT)[1:], (source_of(1), off)])
+
+    assert out.verdict["kind"] == "UNDECIDED"
+    assert out.verdict["headline"].startswith("Cannot see rank 1")
+    assert out.last["probe"]["disabled"] == "rank 1: no events left"
+
+
+def test_a_restart_sees_again(stream: Stream) -> None:
+    second = list(again(stream, 1, 10**11))
+
+    out = play([*process_of(1, OUT), *process_of(1, attempt=1), *second, *process_of(1, OUT)])
+
+    assert out.told == ("COMPUTE-BOUND", None, None)
+
+
+def test_other_records_of_a_process_say_nothing_of_its_probe(stream: Stream) -> None:
+    odd = [{"kind": "torch"}, {"kind": "probe", "disabled": None}, {"kind": "exit", "code": 0}]
+
+    out = play([*process_of(1, *odd), *stream])
+
+    assert out.told == ("COMPUTE-BOUND", None, None)
+    assert out.analyser.malformed == 0
 
 
 def test_steps_that_are_no_longer_recorded_are_told(stream: Stream) -> None:

@@ -194,7 +194,9 @@ def test_a_tie_is_told_in_the_headline() -> None:
     _, out = play_job(job)
 
     assert out.verdict["kind"] in ("DATA", "COMM")
-    assert "about as much" in out.verdict["headline"]
+    assert out.verdict["headline"].startswith("About as much each: ")
+    assert "waiting for data" in out.verdict["headline"]
+    assert "gradient communication" in out.verdict["headline"]
 
 
 def test_a_sparser_record_comes_to_the_same() -> None:

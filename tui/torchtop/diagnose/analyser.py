@@ -8,12 +8,13 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from . import pauses, report, words
+from .ages import marker_age_s
 from .align import Aligner
 from .candidate import Candidate
 from .context import Learnt, gather
 from .devices import NodeState
 from .frontier import FrontierStep
-from .liveness import marker_age_s, nothing_to_judge
+from .liveness import nothing_to_judge
 from .pace import Paces
 from .pauses import NO_PAUSES
 from .ranks import Pause, RankState
@@ -23,6 +24,7 @@ from .sampled import with_skipped
 from .select import is_startup, select, usual_work_us
 from .standing import Standing, stood
 from .thresholds import DEFAULT, Thresholds
+from .unseen import Unseen
 from .verdict import Verdict, undecided
 from .verdicts import Judged, judge
 from .window import Window, summarise
@@ -56,6 +58,7 @@ class Analyser:
         self._steps: deque[FrontierStep] = deque(maxlen=_STEPS)
         self._unrolled: list[FrontierStep] = []
         self._fresh: deque[int] = deque(maxlen=_DRAWN)
+        self._unseen = Unseen()
         self._rollup = Rollup()
         self._standing = Standing()
         self._pauses = NO_PAUSES
@@ -78,7 +81,10 @@ class Analyser:
         try:
             if self._first_ns is None:
                 self._first_ns = integer(record.get("mono_ns"))
-            if path.parts[0] == "ranks" and not path.name.endswith(".process.jsonl"):
+            if path.parts[0] == "ranks" and path.name.endswith(".process.jsonl"):
+                rank, attempt = (int(part) for part in path.name.split("-")[:2])
+                self._unseen.take(rank, attempt, record)
+            elif path.parts[0] == "ranks":
                 self._feed_rank(source, path.name, record)
             elif path.parts[0] == "nodes" and path.name == "devices.jsonl":
                 self._feed_node(path.parts[1], record)
@@ -200,7 +206,7 @@ class Analyser:
             "progress": report.progress(
                 last, self._total_steps(), window.step_us if window else None
             ),
-            "probe": report.probe(self._ranks),
+            "probe": report.probe(self._ranks, self._unseen.reasons),
             **told,
         }
 
@@ -249,6 +255,7 @@ class Analyser:
             steps,
             now_ns=now_ns,
             limits=self._limits,
+            unseen=self._unseen,
         )
         if nothing is not None:
             return Judged(nothing, ())

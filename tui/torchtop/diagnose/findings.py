@@ -69,8 +69,8 @@ def _in_place_of(verdict: Verdict, finding: Verdict, scene: Scene) -> Verdict:
     if nameless:
         share = _cost(finding, scene) or None
         bound = None if share is None else 1 / (1 - min(share, 0.99))
-    told = "" if share is None else f", which costs {words.percent(share)} of each step"
-    gain = "" if bound is None else f": up to {words.times(bound)} faster"
+    cost = "" if share is None else f", costing {words.percent(share)}"
+    cost += "" if bound is None else f": up to {words.times(bound)} faster"
     advice = finding.advice if verdict.kind == "STRAGGLER" else (*finding.advice, *verdict.advice)
     return replace(
         finding,
@@ -78,7 +78,7 @@ def _in_place_of(verdict: Verdict, finding: Verdict, scene: Scene) -> Verdict:
         share=share,
         phase=verdict.phase,
         gain_bound=bound,
-        headline=finding.headline + told + gain,
+        headline=words.headline(finding.headline + cost, finding.brief + cost),
         evidence=(*finding.evidence, *verdict.evidence)[:4],
         advice=advice[:3],
         of=verdict.kind,
@@ -161,9 +161,12 @@ def _throttled(rank: RankFacts, scene: Scene) -> Verdict | None:
         "THROTTLED",
         "critical" if serious and lost >= limits.critical else "warn" if serious else "note",
         None,
-        f"{name} is slowed down by {told}: {clock:.0f} of {reference:.0f} MHz",
+        words.headline(
+            f"{name} is slowed down by {told}: {clock:.0f} of {reference:.0f} MHz",
+            f"{name} is slowed down: {clock:.0f} of {reference:.0f} MHz",
+        ),
         rank=rank.rank,
-        gain_bound=None,
+        brief=f"{name} is throttled",
         evidence=tuple(_throttle_evidence(rank, scene.facts, told)),
         advice=(_against_throttling(reasons),),
         cause=(faults or reasons)[0],
@@ -231,8 +234,9 @@ def _contended(rank: RankFacts, scene: Scene) -> Verdict | None:
             "CONTENTION",
             "warn",
             None,
-            f"{words.capital(words.ranks([rank.rank, *twins]))} compute on the same GPU",
+            f"{words.capital(words.ranks([rank.rank, *twins], 3))} compute on the same GPU",
             rank=rank.rank,
+            brief=f"{len(twins) + 1} ranks share a GPU",
             evidence=(f"{words.ranks([rank.rank, *twins])} all name {name}",),
             advice=("torch.cuda.set_device(local_rank) before the model is made, in each rank",),
             cause="ranks",
@@ -256,6 +260,7 @@ def _contended(rank: RankFacts, scene: Scene) -> Verdict | None:
         None,
         f"{words.capital(name)} is shared with {many}",
         rank=rank.rank,
+        brief=f"{words.capital(name)} is shared",
         evidence=(f"on {name} also: {words.a_list(told)}", *_told_turns(rank, turns)),
         advice=(f"end {'it' if len(strangers) == 1 else 'them'}, or use another GPU (--gpu-ids)",),
         cause="processes",
@@ -293,12 +298,15 @@ def _pressed(rank: RankFacts, scene: Scene) -> Verdict | None:
             "MEMORY PRESSURE",
             "warn",
             None,
-            f"Rank {rank.rank} ran out of GPU memory {times} in the last minute and had to flush "
-            "its cache",
+            f"Rank {rank.rank} ran out of GPU memory {times} in the last minute",
             rank=rank.rank,
+            brief=f"Rank {rank.rank} runs out of GPU memory",
             evidence=tuple(
                 text
-                for text in (f"the allocator of rank {rank.rank} has retried {times}", held)
+                for text in (
+                    f"the allocator of rank {rank.rank} flushed its cache and retried {times}",
+                    held,
+                )
                 if text
             ),
             advice=(
@@ -316,6 +324,7 @@ def _pressed(rank: RankFacts, scene: Scene) -> Verdict | None:
         None,
         f"Rank {rank.rank} gives GPU memory back and takes it again all the time",
         rank=rank.rank,
+        brief=f"Rank {rank.rank} keeps giving GPU memory back",
         evidence=(
             f"memory in use on its GPU fell {len(falls)} times in {len(used)} s, "
             f"between {words.size(max(used))} and {words.size(min(used))}",

@@ -135,15 +135,20 @@ def _rates(recent: Sequence[Totals]) -> dict[str, float | None]:
     }
 
 
-def probe(ranks: Mapping[int, RankState]) -> dict[str, Any]:
-    """The probes' cost (the worst rank's), steps that they lost, and why one is off."""
+def probe(
+    ranks: Mapping[int, RankState], reasons: Mapping[int, str] | None = None
+) -> dict[str, Any]:
+    """The probes' cost (the worst rank's), steps that they lost, and why one is off.
+
+    Args:
+        ranks: by rank.
+        reasons: why the probes of others are off, by rank.
+    """
     costs = [state.probe.get("cost_share") for state in ranks.values()]
     known = [cost for cost in costs if isinstance(cost, (int, float))]
-    off = [
-        f"rank {rank}: {state.probe['disabled']}"
-        for rank, state in sorted(ranks.items())
-        if state.probe.get("disabled")
-    ]
+    told = {rank: state.probe.get("disabled") for rank, state in ranks.items()}
+    out = dict(reasons or {}) | {rank: why for rank, why in told.items() if why}
+    off = [f"rank {rank}: {why}" for rank, why in sorted(out.items())]
     return {
         "cost_share": max(known) if known else None,
         "dropped": sum(state.dropped for state in ranks.values()),

@@ -21,6 +21,8 @@ class Verdict:
     advice: tuple[str, ...] = ()
     cause: str | None = None
     """What is behind it, in a word, where several things can be."""
+    brief: str = ""
+    """What the headline says, in few words: for what is to follow it there."""
     of: str | None = None
     """The kind whose place a finding has taken, because it explains it."""
 

@@ -132,18 +132,23 @@ def _unexplained(window: Window, limits: Thresholds) -> tuple[float, Verdict] | 
     phase = max(parts, key=lambda name: parts[name])
     who = "the slowest rank" if rank is None else f"rank {rank}"
     return share, undecided(
-        f"{words.capital(who)} takes {words.percent(share)} of each step longer than the others, "
-        f"{words.doing(phase)}, by its GPU or by its host",
+        words.headline(
+            f"{words.capital(who)} is slower by {words.percent(share)}, {words.place(phase)}: "
+            "by its GPU or its host?"
+        ),
         "how far its GPU runs behind its host is not known well enough to tell which",
     )
 
 
 def _partly_unknown(window: Window, ranked: tuple[Candidate, ...], limits: Thresholds) -> Verdict:
     """Phases that the probe cannot tell: what ranks do cannot be compared without them."""
-    missing = ", ".join(sorted(window.unknown)).replace("_", " ")
+    missing = [phase.replace("_", " ") for phase in sorted(window.unknown)]
+    told = "The probe cannot tell what part of the step is: "
     known = [c for c in ranked if c.share >= limits.note and c.phase not in window.unknown]
     return undecided(
-        f"The probe cannot tell what part of the step is: {missing}",
+        words.headline(
+            told + ", ".join(missing), f"{told}{missing[0]} and {len(missing) - 1} more"
+        ),
         *(
             f"{words.candidate_name(c.kind)} seems to be {words.percent(c.share)}"
             for c in known[:2]
@@ -169,8 +174,7 @@ def _busy_all_the_time(case: Case) -> Verdict | None:
     if util is None or util < case.limits.util_busy_percent:
         return None
     return undecided(
-        f"Rank {rank} takes {case.share} of each step longer than the others, by its GPU or by "
-        "its host",
+        words.headline(f"Rank {rank} is slower by {case.share}: by its GPU or its host?"),
         lag(case.window, slowest_gpu(case.window, rank)),
         utilization(case.facts, rank),
     )
@@ -235,8 +239,8 @@ def _not_gpu_bound(
     busy = utilization(facts)
     if behind is None:
         return undecided(
-            f"Nothing is above {words.percent(limits.note)}, but whether the GPUs or "
-            "their hosts set the pace is not known",
+            f"Nothing is above {words.percent(limits.note)}; whether GPUs or hosts set the pace "
+            "is not known",
             busy,
         )
     needed = min(limits.lag_ahead_share * window.step_us, limits.lag_ahead_us)

@@ -25,16 +25,45 @@ _AFTER = {
 }
 """After markers that are no phase's."""
 
+_PLACES = {
+    "data": "waiting for data",
+    "exposed_comm": "in communication",
+    "pre_optimizer": "before the optimizer",
+    "other": "between steps",
+}
+"""Where it takes fewer words than in `_DOING`."""
+
 _NAMES = {
     "DATA": "waiting for data",
     "COMM": "gradient communication",
     "STRAGGLER": "a slower rank",
     "LAUNCH": "launching kernels",
-    "SYNC": "a host that waits for its GPU",
+    "SYNC": "waits for the GPU",
     "H2D": "copies to the GPU",
     "OPTIMIZER": "the optimizer",
-    "PERIODIC": "pauses that recur",
+    "PERIODIC": "recurring pauses",
 }
+
+HEADLINE = 80
+"""Characters of a headline at the most: one line of the smallest terminal."""
+
+
+def headline(*variants: str) -> str:
+    """The first sentence that is short enough for a headline; the last one is made so."""
+    for text in variants:
+        if len(text) <= HEADLINE:
+            return text
+    return shortened(variants[-1], HEADLINE)
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of at most so many characters, cut between words where that leaves half of it."""
+    text = " ".join(text.split())
+    if len(text) <= most:
+        return text
+    kept = text[: most - 1]
+    space = kept.rfind(" ")
+    return (kept[:space] if space >= most // 2 else kept).rstrip(" ,;:") + "…"
 
 
 def percent(share: float) -> str:
@@ -65,14 +94,22 @@ def doing_after(marker: str) -> str:
     return _AFTER.get(marker) or doing(MARKERS.get(marker, marker))
 
 
+def place(phase: str) -> str:
+    """Where in a step, in a few words."""
+    return _PLACES.get(phase) or doing(phase)
+
+
 def candidate_name(kind: str) -> str:
     """What a kind of bottleneck is called within a sentence."""
     return _NAMES.get(kind, kind.lower())
 
 
-def ranks(numbers: Sequence[int]) -> str:
-    """Ranks as "rank 1" or "ranks 0, 2 and 5"."""
-    return ("rank " if len(numbers) == 1 else "ranks ") + a_list([str(n) for n in numbers])
+def ranks(numbers: Sequence[int], most: int = 8) -> str:
+    """Ranks as "rank 1", "ranks 0, 2 and 5" or, where they are many, "ranks 0, 2 and 6 more"."""
+    named = [str(number) for number in numbers]
+    if len(named) > most:
+        named = [*named[: most - 1], f"{len(named) - most + 1} more"]
+    return ("rank " if len(numbers) == 1 else "ranks ") + a_list(named)
 
 
 def capital(sentence: str) -> str:
@@ -95,6 +132,14 @@ def rate(bytes_per_s: float) -> str:
 
 def _short(value: float) -> str:
     return f"{value:,.1f}" if value < 9.95 else f"{value:,.0f}"
+
+
+def age(seconds: float) -> str:
+    """A time that has passed as "41 s", "12 min", "3 h" or "5 days"."""
+    for unit, one in (("days", 86_400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * one:
+            return f"{seconds / one:,.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def a_list(items: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .. import words
 from ..candidate import Candidate
@@ -29,9 +30,18 @@ class Case:
 
     @property
     def gain(self) -> str:
-        """What could be won, as it goes on after a headline; empty where that is not known."""
+        """What could be won, as a headline ends; empty where that is not known."""
         bound = self.candidate.gain_bound
-        return "" if bound is None else f": up to {words.times(bound)}"
+        return "" if bound is None else f": up to {words.times(bound)} faster"
+
+
+class Line(NamedTuple):
+    """What a headline says of a bottleneck, but for what could be won."""
+
+    texts: tuple[str, ...]
+    """The same with ever fewer words."""
+    why: str = ""
+    """What is behind it, where there is room for that."""
 
 
 def of_step(window: Window, phase: str, what: str) -> str:

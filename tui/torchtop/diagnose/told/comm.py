@@ -5,15 +5,12 @@ from __future__ import annotations
 from .. import words
 from ..copies import batches_per_step
 from ..links import NETWORK, Link, link, traffic_bytes
-from .case import Case, busy_host, of_step
+from .case import Case, Line, busy_host, of_step
 
 
-def headline(case: Case) -> str:
+def headline(case: Case) -> Line:
     """One sentence."""
-    return (
-        f"Waiting for gradient communication {case.share} of each step{case.gain} faster "
-        "if there were none"
-    )
+    return Line((f"Waiting for gradients {case.share} of each step",))
 
 
 def evidence(case: Case) -> list[str | None]:

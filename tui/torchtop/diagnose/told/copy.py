@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from .. import words
 from ..copies import Copies, copies
-from .case import Case
+from .case import Case, Line
 
 
-def headline(case: Case) -> str:
+def headline(case: Case) -> Line:
     """One sentence. How long a copy takes is not measured, so it says about."""
     if case.candidate.cause == "unpinned":
-        return (
-            "Batches are copied from memory that is not pinned, and the host waits for each copy: "
-            f"about {case.share} of each step{case.gain} faster without"
-        )
-    return (
-        f"Copying batches to the GPU takes about {case.share} of each step{case.gain} faster "
-        "if copies were hidden behind computing"
-    )
+        return Line((f"Unpinned batches: the host waits for copies, about {case.share}",))
+    return Line((f"Copying batches to the GPU takes about {case.share} of each step",))
 
 
 def evidence(case: Case) -> list[str | None]:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from .. import loading, words
 from ..window import Window
-from .case import Case, of_step
+from .case import Case, Line, of_step
 
 _WHY = {
-    loading.NO_WORKERS: "; batches are made in the training process (num_workers=0)",
-    loading.TOO_FEW_WORKERS: "; its workers are busy, and cores are idle",
-    loading.BUSY_WORKERS: "; its workers have no more CPU to work with",
-    loading.STORAGE: "; its workers wait for something else than a CPU",
-    loading.HEAD_OF_LINE: "; now and then one batch is late, and those behind it wait",
-    loading.MAIN_PROCESS: "; batches are ready, but the training process is slow to take them",
+    loading.NO_WORKERS: "; num_workers=0",
+    loading.TOO_FEW_WORKERS: "; too few workers",
+    loading.BUSY_WORKERS: "; workers lack cores",
+    loading.STORAGE: "; workers wait, too",
+    loading.HEAD_OF_LINE: "; some batches are late",
+    loading.MAIN_PROCESS: "; fetching is slow",
+}
+_QUEUED = {
+    loading.HEAD_OF_LINE: ", behind one that is late",
+    loading.MAIN_PROCESS: ": the training process is slow to take them",
 }
 
 
-def headline(case: Case) -> str:
+def headline(case: Case) -> Line:
     """One sentence."""
     why = _WHY.get(case.candidate.cause or "", "")
-    text = f"Waiting for data {case.share} of each step{case.gain} faster with a perfect loader"
-    return text + why
+    return Line((f"Waiting for data {case.share} of each step",), why)
 
 
 def evidence(case: Case) -> list[str | None]:
@@ -30,8 +33,8 @@ def evidence(case: Case) -> list[str | None]:
     rank = worst(case)
     return [
         of_step(window, "data", what) + _by_rank(window),
-        queue(case, rank),
-        workers(case, rank),
+        _queued(case, rank),
+        _working(case, rank),
         disk(case, rank),
         _bursts(case),
     ]
@@ -60,6 +63,16 @@ def queue(case: Case, rank: int) -> str | None:
         f"ready batches in the loader queue of rank {rank}: "
         f"{known.ready:.1f} of {known.queue} on average"
     )
+
+
+def _queued(case: Case, rank: int) -> str | None:
+    told = queue(case, rank)
+    return told and told + _QUEUED.get(case.candidate.cause or "", "")
+
+
+def _working(case: Case, rank: int) -> str | None:
+    told, waits = workers(case, rank), case.candidate.cause == loading.STORAGE
+    return f"{told}: they wait for something else than a core" if told and waits else told
 
 
 def workers(case: Case, rank: int) -> str | None:

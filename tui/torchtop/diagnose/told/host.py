@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from .. import words
 from ..window import Window
-from .case import Case, busy_host, lag, other_rank, slowest_gpu, utilization
+from .case import Case, Line, busy_host, lag, other_rank, slowest_gpu, utilization
 
 
 # ---------------------------------------------------------------------------------------- launch
-def launch_headline(case: Case) -> str:
+def launch_headline(case: Case) -> Line:
     """One sentence."""
-    candidate = case.candidate
-    whose = "The host" if candidate.rank is None else f"The host of rank {candidate.rank}"
-    if not candidate.sure:
-        return f"{whose} cannot issue kernels as fast as the GPU executes them"
-    return (
-        f"{whose} cannot issue kernels fast enough: the GPU starves {case.share} of each step"
-        f"{case.gain} faster with no launch cost"
-    )
+    rank = case.candidate.rank
+    whose = "The host" if rank is None else f"Rank {rank}'s host"
+    if not case.candidate.sure:
+        return Line((f"{whose} launches kernels more slowly than the GPU executes them",))
+    return Line((f"{whose} launches too slowly: the GPU starves {case.share}",))
 
 
 def launch_evidence(case: Case) -> list[str | None]:
@@ -78,13 +75,10 @@ def _one_by_one(case: Case) -> str | None:
 
 
 # ------------------------------------------------------------------------------------------ sync
-def sync_headline(case: Case) -> str:
+def sync_headline(case: Case) -> Line:
     """One sentence."""
-    doing = words.doing(case.candidate.phase or "other")
-    return (
-        f"The host waits for the GPU {doing}, and then the GPU for the host: {case.share} of each "
-        f"step{case.gain} faster without that wait"
-    )
+    place = words.place(case.candidate.phase or "other")
+    return Line((f"The host waits for its GPU {place}, losing {case.share}",))
 
 
 def sync_evidence(case: Case) -> list[str | None]:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from .. import words
 from ..updates import NOT_FUSED, PER_TENSOR, slow_updates
-from .case import Case, of_step
+from .case import Case, Line, of_step
 
 _WHY = {
-    PER_TENSOR: ", one tensor after another",
-    NOT_FUSED: ", in several passes over the memory",
+    PER_TENSOR: ", tensor by tensor",
+    NOT_FUSED: ", in several passes",
 }
 
 
-def headline(case: Case) -> str:
+def headline(case: Case) -> Line:
     """One sentence."""
     why = _WHY.get(case.candidate.cause or "", "")
-    return (
-        f"The optimizer takes {case.share} of each step{why}{case.gain} faster "
-        "if it took one pass over the memory"
-    )
+    return Line((f"The optimizer takes {case.share} of each step{why}",))
 
 
 def evidence(case: Case) -> list[str | None]:

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from .. import words
 from ..pauses import Recurring
-from .case import Case
+from .case import Case, Line
 
 _WHAT = {
     "eval": "evaluation",
     "save": "saving checkpoints",
-    "gc": "Python's garbage collection",
+    "gc": "garbage collection",
     "": "long steps",
 }
 
 
-def headline(case: Case) -> str:
+def headline(case: Case) -> Line:
     """One sentence."""
-    first = case.pauses.recurring[0]
-    others = [_WHAT[pause.what] for pause in case.pauses.recurring[1:]]
-    beside = f", with {words.a_list(others)}" if others else ""
-    gain = f"{case.gain} faster without"
+    first, others = case.pauses.recurring[0], len(case.pauses.recurring) - 1
     if not first.what:
-        where = words.doing(first.phase or "other")
-        return f"{_every(first)} takes far longer, {where}{beside}: {case.share} of the time{gain}"
-    return f"{words.capital(_WHAT[first.what])}{beside} takes {case.share} of the time{gain}"
-
-
-def _every(pause: Recurring) -> str:
-    return f"One step in {pause.every_steps}"
+        step = f"One step in {first.every_steps} is far longer"
+        return Line((f"{step}, {words.place(first.phase or 'other')}: {case.share}",))
+    what = words.capital(_WHAT[first.what])
+    if others:
+        return Line((f"{what} and {others} more kinds of pause take {case.share}",))
+    return Line((f"{what} takes {case.share} of the time",))
 
 
 def evidence(case: Case) -> list[str | None]:

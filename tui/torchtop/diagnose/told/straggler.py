@@ -4,32 +4,26 @@ from __future__ import annotations
 
 from .. import loading, words
 from . import data
-from .case import Case, busy_host, free_cores, other_rank
+from .case import Case, Line, busy_host, free_cores, other_rank
 
 
-def headline(case: Case) -> str:
+def headline(case: Case) -> Line:
     """One sentence."""
-    candidate, gain = case.candidate, case.gain
-    doing = words.doing(candidate.phase or "other")
+    rank, share = case.candidate.rank, case.share
+    where = words.place(case.candidate.phase or "other")
     group = case.window.excess.group
     if len(group) > 1:
-        named = words.capital(words.ranks(group))
-        return (
-            f"{named} hold the others up {case.share} of each step, {doing}{gain} faster "
-            "if they kept up"
+        named, counted = words.capital(words.ranks(group)), f"{len(group)} ranks"
+        holds = f"hold the others up {share}"
+        return Line(
+            (f"{named} {holds}, {where}", f"{counted} {holds}, {where}", f"{counted} {holds}")
         )
-    if candidate.rank is not None:
-        slow = f"Rank {candidate.rank} holds the others up {case.share} of each step, {doing}"
-        return f"{slow}{gain} faster if it kept up"
+    if rank is not None:
+        return Line((f"Rank {rank} holds the others up {share}, {where}",))
     if _competes(case):
-        return (
-            f"The ranks hold one another up {case.share} of each step, {doing}, as they compete "
-            f"for the cores of the host{gain} faster with enough of them"
-        )
-    return (
-        f"A different rank each step holds the others up, {case.share} of each step, {doing}"
-        f"{gain} faster if the work were balanced"
-    )
+        return Line((f"Ranks compete for the host's cores: {share} of each step",))
+    text = f"Another rank each step holds the others up {share}"
+    return Line((f"{text}, {where}", text))
 
 
 def _competes(case: Case) -> bool:

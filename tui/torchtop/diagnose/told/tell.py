@@ -8,7 +8,7 @@ from typing import NamedTuple
 from .. import words
 from ..candidate import Candidate
 from . import comm, copy, data, host, optimizer, periodic, straggler
-from .case import Case
+from .case import Case, Line
 
 _MOST_EVIDENCE = 4
 _MOST_ADVICE = 3
@@ -17,7 +17,7 @@ _MOST_ADVICE = 3
 class Teller(NamedTuple):
     """What there is to say of a kind of bottleneck."""
 
-    headline: Callable[[Case], str]
+    headline: Callable[[Case], Line]
     evidence: Callable[[Case], list[str | None]]
     advice: Callable[[Case], list[str | None]]
 
@@ -43,15 +43,21 @@ def headline(case: Case, severity: str, ranked: Sequence[Candidate]) -> str:
         ranked: all candidates.
     """
     limits, candidate = case.limits, case.candidate
-    text = TELLERS[candidate.kind].headline(case)
-    if severity == "note":
-        text = "Almost healthy. " + text
     ties = [
-        f"{words.candidate_name(c.kind)} {words.percent(c.share)}"
+        c
         for c in ranked
         if c is not candidate and c.share > limits.tie * candidate.share and c.share >= limits.note
     ]
-    return text + (f"; about as much: {', '.join(ties)}" if ties else "")
+    start = "Almost healthy" if severity == "note" else "About as much each"
+    if ties:
+        alike = [f"{words.candidate_name(c.kind)} {words.percent(c.share)}" for c in ties]
+        first = f"{start}: {words.candidate_name(candidate.kind)} {case.share}"
+        more = f" and {len(alike)} more" if len(alike) > 1 else f", {alike[0]}"
+        return words.headline(f"{first}, {', '.join(alike)}", first + more)
+    texts, why = TELLERS[candidate.kind].headline(case)
+    if severity == "note":
+        texts, why = tuple(f"{start}. {text}" for text in texts), ""
+    return words.headline(texts[0] + case.gain + why, *(text + case.gain for text in texts), *texts)
 
 
 def evidence(case: Case) -> tuple[str, ...]:
