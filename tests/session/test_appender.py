@@ -126,3 +126,28 @@ def test_a_header_that_cannot_be_written_leaves_no_descriptor_open(tmp_path: Pat
         Appender(tmp_path / "f.jsonl", "rank")
 
     assert set(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_a_writer_leaves_others_what_the_disk_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a disk with less left than must stay free
+    appender = Appender(tmp_path / "a.jsonl", "rank", reserve_bytes=1 << 62)
+    # then nothing but the header is written, and what is missing can be counted
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left"):
+            appender.write("beat")
+    monkeypatch.setattr(appender, "_reserve_bytes", 0)
+    appender.write("beat")
+    appender.close()
+    assert [record["seq"] for record in Tail(tmp_path / "a.jsonl").poll()] == [0, 3]
+
+
+def test_room_that_was_set_aside_does_not_make_a_file_longer(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    appender = Appender(path, "process", room_bytes=1 << 20)
+    size = path.stat().st_size
+    assert size < 1000
+    appender.close()
+    assert path.stat().st_size == size
+    assert path.stat().st_blocks * 512 < 1 << 20

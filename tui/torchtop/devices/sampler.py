@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import errno
 import os
 import signal
 import sys
@@ -16,11 +17,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torchtop.devices.gpus import GuardedGpus
 from torchtop.devices.host import HostSampler, memory_total_bytes
 from torchtop.devices.ranks import RankWatcher
-from torchtop.session.records import Appender
+from torchtop.session.records import RESERVE_BYTES, Appender
 
 SHORTEST_INTERVAL_S = 0.2
 """Below this the driver itself is loaded: its calls serialise with those of the training."""
@@ -69,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     try:
         sampler.run()
-    except OSError:  # the disk is full, or the file has gone: nobody is left to tell
+    except OSError:  # the file has gone: nobody is left to tell
         return 1
     finally:
         sampler.close()
@@ -96,6 +98,7 @@ class Sampler:
         self._appender = Appender(
             options.output,
             "sampler",
+            reserve_bytes=RESERVE_BYTES,
             driver=inventory.driver,
             nvml_error=inventory.error,
             gpus=[gpu.header() for gpu in inventory.gpus],
@@ -156,13 +159,21 @@ class Sampler:
             raise FileNotFoundError(self._options.output)
         limit_s = 0.8 * self._options.interval_s
         gpus = self._gpus.sample(mono_ns / 1e9, energy=energy, limit_s=limit_s)
-        self._appender.write("tick", mono_ns, gpus=gpus, host=self._host.sample())
+        self._write("tick", mono_ns, gpus=gpus, host=self._host.sample())
 
     def _processes(self) -> None:
         mono_ns = time.monotonic_ns()
         now_s = mono_ns / 1e9
         gpus = self._gpus.processes(now_s)
-        self._appender.write("processes", mono_ns, gpus=gpus, ranks=self._ranks.sample(now_s))
+        self._write("processes", mono_ns, gpus=gpus, ranks=self._ranks.sample(now_s))
+
+    def _write(self, kind: str, mono_ns: int, **fields: Any) -> None:
+        """Append a record; on a full disk it is left out, and its number shows that."""
+        try:
+            self._appender.write(kind, mono_ns, **fields)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
 
 
 def _next(start_s: float, every_s: float, now_s: float) -> float:

@@ -7,6 +7,7 @@ so that `analyse_again` comes to the same from the records of a session that has
 from __future__ import annotations
 
 import contextlib
+import errno
 import heapq
 import os
 import signal
@@ -21,7 +22,7 @@ from torchtop.diagnose.analyser import Analyser
 from torchtop.diagnose.thresholds import DEFAULT, Thresholds
 from torchtop.launch.sweep import sweep
 from torchtop.session.paths import SessionError, SessionPaths, is_locked, read_json
-from torchtop.session.records import Appender, Record
+from torchtop.session.records import RESERVE_BYTES, Appender, Record
 from torchtop.session.tail import SessionTail, Tail
 
 OWN_FILES = ("analysis.jsonl", "history.jsonl")
@@ -91,6 +92,9 @@ class Analyst:
                 own = ("kind", "seq", "mono_ns")
                 kept = {name: value for name, value in fields.items() if name not in own}
                 out.write(kind, mono_ns=now_ns, **kept)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # which the supervisor tells
+                self._complain(f"the {kind} record")
         except Exception:
             self._complain(f"the {kind} record")
 
@@ -119,8 +123,8 @@ def watch(paths: SessionPaths) -> None:
     # Blocked, not handled: the signal waits for a moment between two records.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     tail = SessionTail(paths, skip=OWN_FILES)
-    analysis = Appender(paths.analysis, "analyst")
-    history = Appender(paths.history, "analyst")
+    analysis = Appender(paths.analysis, "analyst", reserve_bytes=RESERVE_BYTES)
+    history = Appender(paths.history, "analyst", reserve_bytes=RESERVE_BYTES)
     analyst = Analyst(analysis, history, time.monotonic_ns(), _limits(paths))
     ending = False
     while not ending:

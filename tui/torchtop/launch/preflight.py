@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchtop.launch import interpreter
+from torchtop.launch.disk import LOW_BYTES
 from torchtop.launch.interpreter import Interpreter
 from torchtop.launch.sharing import shared_gpus
 from torchtop.launch.spec import SCRIPT_STATUS, LaunchError, LaunchSpec
 from torchtop.session.paths import home
+from torchtop.session.records import RESERVE_BYTES
 
-_DISK_MINIMUM_BYTES = 64 << 20
-"""A day of one rank is under 100 MB of records; below this a run would soon fail on its logs."""
+_DISK_MINIMUM_BYTES = 2 * RESERVE_BYTES
+"""A day of one rank is under 100 MB of records; with less than the reserve none is written."""
 
 _SHM_MINIMUM_BYTES = 1 << 30
 """Containers come with 64 MiB of /dev/shm by default; data-loader workers pass batches through."""
@@ -154,22 +156,33 @@ def _check_devices(spec: LaunchSpec, gpus: int) -> None:
 
 
 def _check_disk() -> None:
-    place = home()
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    try:
-        free = shutil.disk_usage(place).free
-    except OSError:
-        return
-    if free < _DISK_MINIMUM_BYTES:
+    free = _free_bytes()
+    if free is not None and free < _DISK_MINIMUM_BYTES:
         raise LaunchError(
             f"only {free >> 20} MiB are free on the disk of {home()}: "
             "make room, or set TORCHTOP_HOME to another disk"
         )
 
 
+def _free_bytes() -> int | None:
+    place = home()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        return shutil.disk_usage(place).free
+    except OSError:
+        return None
+
+
+def _little_disk() -> list[str]:
+    free = _free_bytes()
+    if free is None or free >= LOW_BYTES:
+        return []
+    return [f"only {free >> 20} MiB are free on the disk of {home()}: long logs may fill it"]
+
+
 def _warnings(spec: LaunchSpec) -> list[str]:
-    found = list(shared_gpus(spec))
+    found = [*shared_gpus(spec), *_little_disk()]
     try:
         shm = shutil.disk_usage("/dev/shm")
     except OSError:

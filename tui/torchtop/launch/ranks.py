@@ -23,7 +23,6 @@ class WatchedRank:
     """One rank's process and what it has told so far.
 
     Attributes:
-        source: the stem of its files' names, ``<rank>-<attempt>-<pid>``.
         header: the header of its ``.process.jsonl``.
         exception: its ``exception`` record, or None.
         exit: its ``exit`` record, or None.
@@ -32,7 +31,6 @@ class WatchedRank:
         told: whether its ``rank_exit`` has been written.
     """
 
-    source: str
     header: Record
     exception: Record | None = None
     exit: Record | None = None
@@ -50,6 +48,11 @@ class WatchedRank:
     def pid(self) -> int:
         """Its process."""
         return int(self.header["pid"])
+
+    @property
+    def stacks_file(self) -> str:
+        """The name of the file that it writes its stacks to when asked."""
+        return f"{self.rank}-{self.header.get('attempt')}-{self.pid}.stacks"
 
     @property
     def start_ticks(self) -> int | None:
@@ -99,8 +102,7 @@ class RankWatch:
         kind = record["kind"]
         known = self.by_source.get(source)
         if kind == "header" and known is None and _is_rank_header(record, self._host):
-            stem = source[: -len(_PROCESS_FILE)]
-            rank = WatchedRank(stem, record, pidfd=processes.open_pidfd(record["pid"]))
+            rank = WatchedRank(record, pidfd=processes.open_pidfd(record["pid"]))
             self.by_source[source] = rank
             return rank
         if known is not None and kind == "exception":

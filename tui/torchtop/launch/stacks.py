@@ -46,10 +46,11 @@ class Stacks:
         self._next_s = now + _AT_MOST_EVERY_S
         asked: list[dict[str, Any]] = []
         silent: list[int] = []
-        for rank in ranks:
+        # A process that has replaced its program is there twice, and has one file.
+        for rank in {rank.pid: rank for rank in ranks}.values():
             if rank.gone_ns is not None:
                 continue
-            file = self._paths.ranks / f"{rank.source}.stacks"
+            file = self._paths.ranks / rank.stacks_file
             offset = _room(file)
             if (
                 offset is not None

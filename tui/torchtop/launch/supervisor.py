@@ -7,6 +7,7 @@ session is alive asks the kernel, not a pid.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import socket
@@ -19,6 +20,7 @@ from torchtop.launch import children, evidence, helpers, interpreter, torchrun
 from torchtop.launch.cgroup import Cgroup
 from torchtop.launch.children import Child
 from torchtop.launch.command_tree import CommandTree
+from torchtop.launch.disk import DiskWatch
 from torchtop.launch.exit_cause import Stop, exit_record, signal_name
 from torchtop.launch.journal import Journal
 from torchtop.launch.ladder import MODES, Rung
@@ -34,6 +36,9 @@ from torchtop.session.summary import status_of, write_summary
 
 LAUNCH_FILE = "launch.json"
 """The spec, in the session's ``stage`` folder."""
+
+_EVENTS_ROOM_BYTES = 256 << 10
+"""How a run ended must be told although the disk is full."""
 
 _TICK_S = 0.25
 _LOCK_TIMEOUT_S = 5.0
@@ -76,6 +81,7 @@ class Supervisor:
         self._group = group
         self._tree = (CommandTree if spec.source == "command" else Tree)(events, spec, group)
         self._memory = MemoryWatch()
+        self._disk = DiskWatch(paths, events)
         self._stacks = Stacks(paths, events)
 
     def run(self, command: list[str]) -> None:
@@ -99,6 +105,7 @@ class Supervisor:
             self._watch_ranks()
             self._take_requests()
             self._check_limits(started_s)
+            self._disk.look()
         except Exception:
             self._events.complain("the supervisor failed to look at the session")
 
@@ -245,7 +252,8 @@ def _summarise(paths: SessionPaths) -> None:
     try:
         write_summary(paths)
     except Exception:
-        traceback.print_exc()
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
 
 
 def _take_lock(path: Path) -> int:
@@ -282,6 +290,7 @@ def supervise(paths: SessionPaths) -> None:
     appender = Appender(
         node.events,
         "supervisor",
+        room_bytes=_EVENTS_ROOM_BYTES,
         session=paths.id,
         command=command,
         cwd=spec.cwd,

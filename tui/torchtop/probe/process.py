@@ -18,6 +18,8 @@ from . import hooks
 from .runtime import Probe
 
 _TRACEBACK_LIMIT = 64_000
+_ROOM_BYTES = 128 << 10
+"""For the exception that a full disk will be the cause of."""
 _IMAGES = 100
 """How often one process may replace its program (exec) and still be told of."""
 
@@ -88,7 +90,7 @@ def _create(directory: Path, stem: str, header: Dict[str, Any]) -> Appender:
     for image in range(_IMAGES):
         name = stem + ("-{}".format(image) if image else "") + ".process.jsonl"
         try:
-            return Appender(directory / name, "process", **header)
+            return Appender(directory / name, "process", room_bytes=_ROOM_BYTES, **header)
         except FileExistsError:
             continue
     raise FileExistsError(stem)

@@ -17,6 +17,7 @@ from ..session.records import (
     HOST_COLUMNS,
     LAG_COLUMNS,
     PHASE_COLUMNS,
+    RESERVE_BYTES,
     Appender,
     columns,
     is_recorded,
@@ -109,7 +110,7 @@ class Writer:
         """What, step, start_ns, duration_us."""
         self._overflowed = 0
         self._unwritten = 0
-        self._file = Appender(path, "rank", **header)
+        self._file = Appender(path, "rank", reserve_bytes=RESERVE_BYTES, **header)
         self._source = source
         self._stop = threading.Event()
         self._lock = threading.Lock()

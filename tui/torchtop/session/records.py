@@ -77,6 +77,10 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
         group that holds the run, or null)
     ``process``    role (sampler|analyst|agent|rank), process_pid, pid_start_ticks, rank or null
     ``stop``       requested_by, mode (soft|stop|kill), why (user|duration|steps)
+    ``disk``       free_bytes, telemetry (bool: whether records of ranks, sampler and analyst are
+                   still written), level (ok|low|full): when the level has changed
+    ``log_cut``    file (in the session directory), from_byte, to_byte: a log took too much of the
+                   disk, and this part of it was given back; it reads as zero bytes
     ``stacks``     requested_by, ranks [{rank, file (in the session directory), offset}]: each of
                    these ranks was asked for its Python stacks, and writes them (text, by
                    faulthandler) into its file from that offset in bytes on; silent [ranks that
@@ -148,6 +152,7 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import math
@@ -158,6 +163,12 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 SCHEMA = 1
+
+RESERVE_BYTES = 64 << 20
+"""What telemetry leaves free on the disk: logs and checkpoints come first."""
+
+_LOOK_EVERY_NS = 5_000_000_000
+_FALLOC_FL_KEEP_SIZE = 1
 
 PHASES = (
     "data",
@@ -292,17 +303,33 @@ class Appender:
     Args:
         path: created with O_EXCL; the directory must exist.
         role: who writes, for the header.
+        reserve_bytes: write only while the disk has more than this left; looked at every 5 s.
+        room_bytes: so much of the file has its place on the disk from the start, where the file
+            system can do that: it can be written when the disk is full.
         **facts: further fields of the header.
 
     Raises:
         OSError: the file exists already or cannot be created.
     """
 
-    def __init__(self, path: "os.PathLike[str]", role: str, **facts: Any) -> None:
+    def __init__(
+        self,
+        path: "os.PathLike[str]",
+        role: str,
+        reserve_bytes: int = 0,
+        room_bytes: int = 0,
+        **facts: Any,
+    ) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         self._fd = os.open(os.fspath(path), flags, 0o600)
         self._seq = 0
         self._torn = False
+        self._room_bytes = room_bytes
+        self._reserve_bytes = 0
+        self._is_low = False
+        self._look_ns = 0
+        if room_bytes:
+            _make_room(self._fd, room_bytes)
         pid = os.getpid()
         try:
             self.write(
@@ -319,6 +346,7 @@ class Appender:
         except OSError:
             self.close()
             raise
+        self._reserve_bytes = reserve_bytes
 
     def write(self, kind: str, mono_ns: Optional[int] = None, **fields: Any) -> None:
         """Append one record, in one system call.
@@ -332,12 +360,14 @@ class Appender:
             **fields: the rest of the record.
 
         Raises:
-            OSError: the disk is full, or the file is closed.
+            OSError: the disk is full, or as full as it may become, or the file is closed.
         """
         stamp = time.monotonic_ns() if mono_ns is None else mono_ns
         record = {"kind": kind, "seq": self._seq, "mono_ns": stamp}
         record.update(fields)
         self._seq += 1
+        if self._reserve_bytes and self._has_no_room():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         line = (b"\n" if self._torn else b"") + encode(record)
         written = os.write(self._fd, line)
         self._torn = written < len(line)
@@ -347,8 +377,29 @@ class Appender:
     def close(self) -> None:
         """Close the file; closing twice is allowed."""
         if self._fd >= 0:
+            if self._room_bytes:
+                with contextlib.suppress(OSError):  # what was not needed goes back
+                    os.ftruncate(self._fd, os.fstat(self._fd).st_size)
             os.close(self._fd)
             self._fd = -1
+
+    def _has_no_room(self) -> bool:
+        now_ns = time.monotonic_ns()
+        if now_ns >= self._look_ns:
+            self._look_ns = now_ns + _LOOK_EVERY_NS
+            disk = os.fstatvfs(self._fd)
+            self._is_low = disk.f_bavail * disk.f_frsize < self._reserve_bytes
+        return self._is_low
+
+
+def _make_room(fd: int, size: int) -> None:
+    """Have blocks set aside for the first part of a file, without making it longer."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError, ValueError):
+        ctypes.CDLL(None).fallocate(
+            fd, _FALLOC_FL_KEEP_SIZE, ctypes.c_longlong(0), ctypes.c_longlong(size)
+        )
 
 
 def columns(rows: List[Dict[str, Any]], names: List[str]) -> Dict[str, List[Any]]:

@@ -1,0 +1,69 @@
+"""How much room there is, and logs that would take all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torchtop.launch.disk import LOW_BYTES, DiskWatch, level_of, punch
+from torchtop.launch.journal import Journal
+from torchtop.session.paths import SessionPaths
+from torchtop.session.records import RESERVE_BYTES, Appender
+from torchtop.session.tail import Tail
+
+
+@pytest.mark.parametrize(
+    ("free", "before", "level"),
+    [
+        (LOW_BYTES, "ok", "ok"),
+        (LOW_BYTES - 1, "ok", "low"),
+        (LOW_BYTES, "low", "low"),
+        (LOW_BYTES * 2, "low", "ok"),
+        (RESERVE_BYTES - 1, "ok", "full"),
+        (RESERVE_BYTES, "full", "full"),
+        (RESERVE_BYTES * 2, "full", "low"),
+        (LOW_BYTES * 2, "full", "ok"),
+    ],
+)
+def test_a_level_is_left_with_some_to_spare(free: int, before: str, level: str) -> None:
+    assert level_of(free, before) == level
+
+
+def test_the_middle_of_a_log_is_given_back_while_it_is_written(tmp_path: Path) -> None:
+    # given a log that is written at an offset of its writer's own, as torchrun's redirection does
+    paths = SessionPaths(tmp_path)
+    folder = paths.logs / "run" / "attempt_0" / "0"
+    folder.mkdir(parents=True)
+    log = folder / "stdout.log"
+    events = Appender(tmp_path / "events.jsonl", "supervisor")
+    watch = DiskWatch(paths, Journal(events), log_bytes=1 << 20)
+    with log.open("wb", buffering=0) as out:
+        out.write(b"first\n" + b"x" * (4 << 20) + b"\nlast\n")
+        if not punch(log, 4096, 8192):
+            pytest.skip("this file system cannot give blocks back")
+        size = log.stat().st_size
+        # when it is looked at
+        watch.look()
+        # then it takes little, and its beginning and its end are there, and what comes after
+        assert log.stat().st_size == size
+        assert log.stat().st_blocks * 512 <= 1 << 20
+        out.write(b"more\n")
+    text = log.read_bytes()
+    assert text.startswith(b"first\nxxx") and text.endswith(b"xxx\nlast\nmore\n")
+    (told,) = [r for r in Tail(tmp_path / "events.jsonl").poll() if r["kind"] == "log_cut"]
+    assert told["file"] == "logs/run/attempt_0/0/stdout.log"
+    assert set(text[told["from_byte"] : told["to_byte"]]) == {0}
+    # and it is not cut again before it has grown
+    watch._next_s = 0.0
+    watch.look()
+    assert len([r for r in Tail(tmp_path / "events.jsonl").poll() if r["kind"] == "log_cut"]) == 1
+
+
+def test_a_log_of_usual_size_is_left_alone(tmp_path: Path) -> None:
+    paths = SessionPaths(tmp_path)
+    paths.logs.mkdir()
+    (paths.logs / "torchrun.log").write_text("a line\n")
+    events = Appender(tmp_path / "events.jsonl", "supervisor")
+    DiskWatch(paths, Journal(events)).look()
+    assert (paths.logs / "torchrun.log").read_text() == "a line\n"
