@@ -13,7 +13,7 @@ import pytest
 from faults.scripts import DDP
 from launch.supervised import Run, launch, wait_until
 from torchtop.session.paths import request_stop
-from torchtop.session.records import RESERVE_BYTES
+from torchtop.session.room import RESERVE_BYTES
 from torchtop.session.summary import build_summary
 from torchtop.session.tail import Tail
 

@@ -17,7 +17,11 @@ TUI = ROOT / "tui"
 WORKLOADS = ROOT / "workloads"
 STDLIB = sys.stdlib_module_names
 
-STAGED = [*sorted((TUI / "torchtop/probe").glob("*.py")), TUI / "torchtop/session/records.py"]
+STAGED = [
+    *sorted((TUI / "torchtop/probe").glob("*.py")),
+    TUI / "torchtop/session/records.py",
+    TUI / "torchtop/session/room.py",
+]
 """What runs in the ranks, on the Python and with the packages of somebody else."""
 
 IMPORT_ALL = """
@@ -117,7 +121,11 @@ def test_the_catalog_of_workloads_loads_no_torch() -> None:
             ("torchtop.session", "torchtop.diagnose"),
         ),
         ("torchtop/diagnose", TUI, ("torchtop.session", "torchtop.diagnose")),
-        ("torchtop/probe", TUI, ("torchtop.session.records", "torchtop.probe", "torch")),
+        (
+            "torchtop/probe",
+            TUI,
+            ("torchtop.session.records", "torchtop.session.room", "torchtop.probe", "torch"),
+        ),
         # numpy comes with torchvision: CIFAR-10's own files hold its arrays.
         (
             "torchtop_workloads",

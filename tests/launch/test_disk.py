@@ -9,7 +9,8 @@ import pytest
 from torchtop.launch.disk import LOW_BYTES, DiskWatch, level_of, punch
 from torchtop.launch.journal import Journal
 from torchtop.session.paths import SessionPaths
-from torchtop.session.records import RESERVE_BYTES, Appender
+from torchtop.session.records import Appender
+from torchtop.session.room import RESERVE_BYTES
 from torchtop.session.tail import Tail
 
 

@@ -137,7 +137,7 @@ def test_a_writer_leaves_others_what_the_disk_has_left(
     for _ in range(2):
         with pytest.raises(OSError, match="No space left"):
             appender.write("beat")
-    monkeypatch.setattr(appender, "_reserve_bytes", 0)
+    monkeypatch.setattr(appender, "_reserve", None)
     appender.write("beat")
     appender.close()
     assert [record["seq"] for record in Tail(tmp_path / "a.jsonl").poll()] == [0, 3]

@@ -22,7 +22,8 @@ from typing import Any
 from torchtop.devices.gpus import GuardedGpus
 from torchtop.devices.host import HostSampler, memory_total_bytes
 from torchtop.devices.ranks import RankWatcher
-from torchtop.session.records import RESERVE_BYTES, Appender
+from torchtop.session.records import Appender
+from torchtop.session.room import RESERVE_BYTES
 
 SHORTEST_INTERVAL_S = 0.2
 """Below this the driver itself is loaded: its calls serialise with those of the training."""

@@ -22,7 +22,8 @@ from torchtop.diagnose.analyser import Analyser
 from torchtop.diagnose.thresholds import DEFAULT, Thresholds
 from torchtop.launch.sweep import sweep
 from torchtop.session.paths import SessionError, SessionPaths, is_locked, read_json
-from torchtop.session.records import RESERVE_BYTES, Appender, Record
+from torchtop.session.records import Appender, Record
+from torchtop.session.room import RESERVE_BYTES
 from torchtop.session.tail import SessionTail, Tail
 
 OWN_FILES = ("analysis.jsonl", "history.jsonl")

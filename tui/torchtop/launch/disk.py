@@ -1,6 +1,6 @@
 """The room on the disk that a session is on: told when it gets little, and logs kept in bounds.
 
-Telemetry stops by itself while less than `records.RESERVE_BYTES` are free (each writer looks), so
+Telemetry stops by itself while less than `room.RESERVE_BYTES` are free (each writer looks), so
 that what is left goes to logs and checkpoints.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torchtop.launch.journal import Journal
 from torchtop.session.paths import SessionPaths
-from torchtop.session.records import RESERVE_BYTES
+from torchtop.session.room import RESERVE_BYTES
 
 LOW_BYTES = 512 << 20
 """Own choice: five days of one rank's records (100 MB a day), or an hour of a talkative log."""

@@ -17,7 +17,7 @@ from torchtop.launch.interpreter import Interpreter
 from torchtop.launch.sharing import shared_gpus
 from torchtop.launch.spec import SCRIPT_STATUS, LaunchError, LaunchSpec
 from torchtop.session.paths import home
-from torchtop.session.records import RESERVE_BYTES
+from torchtop.session.room import RESERVE_BYTES
 
 _DISK_MINIMUM_BYTES = 2 * RESERVE_BYTES
 """A day of one rank is under 100 MB of records; with less than the reserve none is written."""

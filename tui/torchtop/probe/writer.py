@@ -17,11 +17,11 @@ from ..session.records import (
     HOST_COLUMNS,
     LAG_COLUMNS,
     PHASE_COLUMNS,
-    RESERVE_BYTES,
     Appender,
     columns,
     is_recorded,
 )
+from ..session.room import RESERVE_BYTES
 from .assemble import Row, row_of
 from .clock import Mark
 

@@ -152,7 +152,6 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import math
@@ -162,13 +161,9 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+from . import room
+
 SCHEMA = 1
-
-RESERVE_BYTES = 64 << 20
-"""What telemetry leaves free on the disk: logs and checkpoints come first."""
-
-_LOOK_EVERY_NS = 5_000_000_000
-_FALLOC_FL_KEEP_SIZE = 1
 
 PHASES = (
     "data",
@@ -325,11 +320,9 @@ class Appender:
         self._seq = 0
         self._torn = False
         self._room_bytes = room_bytes
-        self._reserve_bytes = 0
-        self._is_low = False
-        self._look_ns = 0
+        self._reserve: Optional[room.Reserve] = None
         if room_bytes:
-            _make_room(self._fd, room_bytes)
+            room.set_aside(self._fd, room_bytes)
         pid = os.getpid()
         try:
             self.write(
@@ -346,7 +339,8 @@ class Appender:
         except OSError:
             self.close()
             raise
-        self._reserve_bytes = reserve_bytes
+        if reserve_bytes:
+            self._reserve = room.Reserve(self._fd, reserve_bytes)
 
     def write(self, kind: str, mono_ns: Optional[int] = None, **fields: Any) -> None:
         """Append one record, in one system call.
@@ -366,7 +360,7 @@ class Appender:
         record = {"kind": kind, "seq": self._seq, "mono_ns": stamp}
         record.update(fields)
         self._seq += 1
-        if self._reserve_bytes and self._has_no_room():
+        if self._reserve is not None and self._reserve.is_touched():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         line = (b"\n" if self._torn else b"") + encode(record)
         written = os.write(self._fd, line)
@@ -378,28 +372,9 @@ class Appender:
         """Close the file; closing twice is allowed."""
         if self._fd >= 0:
             if self._room_bytes:
-                with contextlib.suppress(OSError):  # what was not needed goes back
-                    os.ftruncate(self._fd, os.fstat(self._fd).st_size)
+                room.give_back(self._fd)
             os.close(self._fd)
             self._fd = -1
-
-    def _has_no_room(self) -> bool:
-        now_ns = time.monotonic_ns()
-        if now_ns >= self._look_ns:
-            self._look_ns = now_ns + _LOOK_EVERY_NS
-            disk = os.fstatvfs(self._fd)
-            self._is_low = disk.f_bavail * disk.f_frsize < self._reserve_bytes
-        return self._is_low
-
-
-def _make_room(fd: int, size: int) -> None:
-    """Have blocks set aside for the first part of a file, without making it longer."""
-    import ctypes
-
-    with contextlib.suppress(OSError, AttributeError, ValueError):
-        ctypes.CDLL(None).fallocate(
-            fd, _FALLOC_FL_KEEP_SIZE, ctypes.c_longlong(0), ctypes.c_longlong(size)
-        )
 
 
 def columns(rows: List[Dict[str, Any]], names: List[str]) -> Dict[str, List[Any]]:
