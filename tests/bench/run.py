@@ -22,7 +22,7 @@ LIMITS: dict[str, dict[str, float]] = {
     "overhead": {"gpu-bound ratio": 1.003, "launch-bound ratio": 1.01},
     "soak": {
         "viewer growth_mb": 5.0,
-        "ranks mb_a_day": 100.0,
+        "ranks kb over": 0.0,
         **{
             f"rank {rank} {what}": 0.0
             for rank in (0, 1)

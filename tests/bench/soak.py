@@ -164,6 +164,11 @@ GROUPS = {
 """The files of a session that grow, by what they are."""
 
 
+def allowed_kb(seconds: float) -> float:
+    """What a rank's file may have come to: 100 MB in a day, of which 10 at once."""
+    return 10_000.0 + seconds
+
+
 def sizes(paths: SessionPaths, seconds: float) -> dict[str, float]:
     """The largest file of each group, in kilobytes, and what it comes to in a day, in megabytes."""
     found = {}
@@ -171,6 +176,7 @@ def sizes(paths: SessionPaths, seconds: float) -> dict[str, float]:
         size = max((file.stat().st_size for file in paths.root.glob(pattern)), default=0)
         found[f"{name} kb"] = round(size / 1e3, 1)
         found[f"{name} mb_a_day"] = round(size / seconds * DAY_S / 1e6, 1)
+    found["ranks kb over"] = max(0.0, found["ranks kb"] - allowed_kb(seconds))
     return found
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from probe.marks import passed
+from torchtop.probe import allowance
 from torchtop.probe import writer as writer_module
 from torchtop.probe.writer import Writer, next_stride, totals
 from torchtop.session.records import PHASE_COLUMNS, is_recorded
@@ -133,6 +134,27 @@ def test_it_is_written_while_training_goes_on(path: Path, writer: Writer) -> Non
     eventually(lambda: len(read(path, "beat")) > 3)
 
     assert sum(total["steps"] for total in read(path, "totals")) == 2
+
+
+def test_when_its_bytes_are_spent_it_tells_less_and_counts_all_the_same(
+    path: Path, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a file that may take no more
+    monkeypatch.setattr(allowance, "_BURST_BYTES", 0)
+    monkeypatch.setattr(writer_module, "_INTERVAL_S", 3600.0)
+    monkeypatch.setattr(writer_module, "_ALL_OF_THE_FIRST", 0)
+    writer = Writer(path, {"rank": 0}, source)
+    writer._rate_from = (time.monotonic() - 100, 0, 0)
+    # when 100 steps a second come, each with its loss
+    for step in range(1, 10_001):
+        writer.put(*passed(step))
+        writer.scalars.append((step, "loss", step / 2))
+    writer.finish()
+    # then at most four of them a second are recorded, all are counted, and the last loss is told
+    (steps,) = read(path, "steps")
+    assert steps["stride"] == 32
+    assert sum(total["steps"] for total in read(path, "totals")) == 10_000
+    assert [(s["step"], s["values"]) for s in read(path, "scalars")] == [(10_000, {"loss": 5000.0})]
 
 
 def test_totals_cover_all_steps_although_few_are_recorded(path: Path, writer: Writer) -> None:

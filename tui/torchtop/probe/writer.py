@@ -22,12 +22,17 @@ from ..session.records import (
     is_recorded,
 )
 from ..session.room import RESERVE_BYTES
+from .allowance import Allowance
 from .assemble import Row, row_of
 from .clock import Mark
 
 _INTERVAL_S = 0.5
 _SLOW_EVERY = 10
 """Memory and cost are written once in so many turns: reading memory statistics takes 80 us."""
+
+_SPARING_INTERVAL_S = 2.0
+"""Half of the bytes are the names of columns, once a turn. A hung run is told by the time of the
+last marker, so it is told no later."""
 
 _MOST_ROWS_PER_S = 20.0
 _LEAST_ROWS_PER_S = 4.0
@@ -119,6 +124,8 @@ class Writer:
         self._turn = 0
         self._rate_from = (time.monotonic(), 0, 0)
         self._seen = 0
+        self._allowance = Allowance(time.monotonic())
+        self._sparing = False
         self._thread = threading.Thread(target=self._run, name="torchtop-probe", daemon=True)
         self._thread.start()
 
@@ -155,7 +162,9 @@ class Writer:
         self._file.close()
 
     def _run(self) -> None:
-        while not self._said_why and not self._stop.wait(_INTERVAL_S):
+        while not self._said_why:
+            if self._stop.wait(_SPARING_INTERVAL_S if self._sparing else _INTERVAL_S):
+                return
             with self._lock:
                 if not self._stop.is_set():
                     self._attempt()
@@ -182,6 +191,7 @@ class Writer:
 
     def _write(self) -> None:
         out = self._source.disabled is not None
+        self._sparing = self._allowance.is_spent(self._file.written_bytes, time.monotonic())
         while self.facts:
             self._file.write("facts", **self.facts[0])
             self.facts.popleft()
@@ -213,11 +223,14 @@ class Writer:
         return PHASE_COLUMNS[0] in row and is_recorded(row["step"], self._stride)
 
     def _write_scalars(self) -> None:
+        """All that were told; sparingly, the last of each name."""
         by_step: Dict[int, Dict[str, float]] = {}
+        last = 0
         for step, name, value in _drain(self.scalars):
-            by_step.setdefault(step, {})[name] = value
+            by_step.setdefault(0 if self._sparing else step, {})[name] = value
+            last = step
         for step, values in by_step.items():
-            self._file.write("scalars", step=step, values=values)
+            self._file.write("scalars", step=last if self._sparing else step, values=values)
 
     def _choose_stride(self, rows: List[Row]) -> None:
         since, count, spent = self._rate_from
@@ -230,15 +243,18 @@ class Writer:
             return
         spent_now = self._source.spent_ns()
         share = (spent_now - spent) / 1e9 / elapsed
-        self._stride = next_stride(self._stride, count / elapsed, share)
+        most = _LEAST_ROWS_PER_S if self._sparing else _MOST_ROWS_PER_S
+        self._stride = next_stride(self._stride, count / elapsed, share, most)
         self._rate_from = (time.monotonic(), 0, spent_now)
         self._source.record_one_in(self._stride)
 
 
-def next_stride(stride: int, steps_per_s: float, share: float) -> int:
+def next_stride(
+    stride: int, steps_per_s: float, share: float, most: float = _MOST_ROWS_PER_S
+) -> int:
     """One in how many steps to record: a power of two that seldom changes.
 
-    At most about `_MOST_ROWS_PER_S` are recorded, and fewer where they cost more than `_BUDGET` or
+    At most about `most` are recorded, and fewer where they cost more than `_BUDGET` or
     `_STEP_BUDGET_S`, but no fewer than `_LEAST_ROWS_PER_S`. Going back needs a rate and a cost well
     below.
 
@@ -246,20 +262,17 @@ def next_stride(stride: int, steps_per_s: float, share: float) -> int:
         stride: the one in force.
         steps_per_s: steps a second.
         share: the probe's share of the training thread's time at that stride.
+        most: rows a second.
     """
     before = stride
     allowed = min(_BUDGET, steps_per_s * _STEP_BUDGET_S)
-    while steps_per_s / stride > _MOST_ROWS_PER_S or (
+    while steps_per_s / stride > most or (
         share > allowed and steps_per_s / (2 * stride) >= _LEAST_ROWS_PER_S
     ):
         stride, share = stride * 2, share / _DOUBLING
     if stride > before:
         return stride
-    while (
-        stride > 1
-        and steps_per_s / (stride // 2) < 0.7 * _MOST_ROWS_PER_S
-        and share * 2 < 0.7 * allowed
-    ):
+    while stride > 1 and steps_per_s / (stride // 2) < 0.7 * most and share * 2 < 0.7 * allowed:
         stride, share = stride // 2, share * 2
     return stride
 

@@ -318,6 +318,7 @@ class Appender:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         self._fd = os.open(os.fspath(path), flags, 0o600)
         self._seq = 0
+        self.written_bytes = 0
         self._torn = False
         self._room_bytes = room_bytes
         self._reserve: Optional[room.Reserve] = None
@@ -364,6 +365,7 @@ class Appender:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         line = (b"\n" if self._torn else b"") + encode(record)
         written = os.write(self._fd, line)
+        self.written_bytes += written
         self._torn = written < len(line)
         if self._torn:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
