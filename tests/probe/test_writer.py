@@ -140,7 +140,7 @@ def test_when_its_bytes_are_spent_it_tells_less_and_counts_all_the_same(
     path: Path, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given a file that may take no more
-    monkeypatch.setattr(allowance, "_BURST_BYTES", 0)
+    monkeypatch.setattr(allowance, "_BURST_BYTES", -1e9)
     monkeypatch.setattr(writer_module, "_INTERVAL_S", 3600.0)
     monkeypatch.setattr(writer_module, "_ALL_OF_THE_FIRST", 0)
     writer = Writer(path, {"rank": 0}, source)
