@@ -229,6 +229,9 @@ def _run_options(parser: _Parser) -> _Parser:
     parser.add_argument("--name", metavar="NAME", help="what to call the session")
     parser.add_argument("--no-tui", action="store_true", help="a line a second, fit for a log")
     parser.add_argument("--detach", action="store_true", help="start it and return")
+    parser.add_argument(
+        "--ephemeral", action="store_true", help="keep nothing: remove the session once shown"
+    )
     parser.add_argument("--yes", action="store_true", help="trust this torchtop.toml's workload")
     _interval(parser)
     return parser
@@ -237,7 +240,14 @@ def _run_options(parser: _Parser) -> _Parser:
 def _run_defaults(parser: argparse.ArgumentParser) -> None:
     """What the viewer starts workloads with, where it was not started by ``run``."""
     plain = {"gpus": None, "gpu_ids": None, "device": "auto", "nproc": None, "steps": None}
-    more = {"duration": None, "python": None, "name": None, "yes": False, "interval": 1.0}
+    more = {
+        "duration": None,
+        "python": None,
+        "name": None,
+        "yes": False,
+        "ephemeral": False,
+        "interval": 1.0,
+    }
     parser.set_defaults(**plain, **more)
 
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from torchtop.app.controller import ControllerError, LeftBehind, StopMode, WorkloadEntry
@@ -48,6 +49,8 @@ class LiveController:
         self._asked: dict[str, config.FileWorkload] = {}
         self.started: SessionPaths | None = None
         """The last session that was started from the viewer."""
+        self.begun: list[SessionPaths] = []
+        """All that were."""
         self._idle: tuple[Path, subprocess.Popen[bytes]] | None = None
 
     def workloads(self) -> Sequence[WorkloadEntry]:
@@ -98,8 +101,10 @@ class LiveController:
             raise ControllerError(str(error)) from None
 
     def _begin(self, spec: LaunchSpec) -> Path:
+        spec = replace(spec, ephemeral=bool(getattr(self._defaults, "ephemeral", False)))
         self._spec = spec
         self.started = start_session(spec)
+        self.begun.append(self.started)
         return self.started.root
 
     @staticmethod

@@ -13,6 +13,7 @@ from typing import Any
 
 from torchtop.commands.text import duration, named, number, safe
 from torchtop.launch.sweep import all_leftovers, is_of
+from torchtop.session.ephemeral import reference
 from torchtop.session.failure import failure_of
 from torchtop.session.follow import Follower
 from torchtop.session.paths import SessionPaths, describe, read_json, request_stop
@@ -51,7 +52,7 @@ def watch(paths: SessionPaths, interval_s: float = 1.0, owner: bool = True) -> i
             return _watch(paths, interval_s, signals)
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  nothing may write there again
-        _tell(f"output closed; the run goes on. Watch it with: torchtop attach {paths.id}")
+        _tell(f"output closed; the run goes on. Watch it with: torchtop attach {reference(paths)}")
         return DETACHED
 
 
@@ -64,7 +65,7 @@ def _watch(paths: SessionPaths, interval_s: float, signals: _Signals) -> int:
     while True:
         snapshot = follower.poll()
         if signals.detached:
-            _tell(f"detached; the run goes on. Watch it with: torchtop attach {paths.id}")
+            _tell(f"detached; the run goes on. Watch it with: torchtop attach {reference(paths)}")
             return DETACHED
         if not snapshot.live:
             return farewell(paths, snapshot)

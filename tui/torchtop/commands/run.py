@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+from dataclasses import replace
 
 from torchtop.commands import plain
 from torchtop.commands.errors import UsageError, here
@@ -13,6 +14,7 @@ from torchtop.commands.text import safe
 from torchtop.launch.spec import LaunchError, LaunchSpec
 from torchtop.launch.start import start_session
 from torchtop.launch.supervisor import LAUNCH_FILE
+from torchtop.session.ephemeral import discard, reference
 from torchtop.session.paths import (
     SessionPaths,
     find_session,
@@ -24,7 +26,9 @@ from torchtop.session.paths import (
 
 def run(args: argparse.Namespace) -> int:
     """Start a workload and watch it; the exit status is the training's without a screen."""
-    spec = build_spec(args, here())
+    if args.ephemeral and args.detach:
+        raise UsageError("--ephemeral removes what --detach would leave to look at; give only one")
+    spec = replace(build_spec(args, here()), ephemeral=args.ephemeral)
     paths = start_session(spec)
     for line in told_warnings(paths):
         print(f"torchtop: {safe(line)}", file=sys.stderr)
@@ -33,8 +37,14 @@ def run(args: argparse.Namespace) -> int:
         print(f"started; watch it with: torchtop attach {paths.id}", file=sys.stderr)
         return 0
     if args.no_tui or not _has_screen():
-        return plain.watch(paths, args.interval)
+        return _shown(paths, plain.watch(paths, args.interval))
     return _view(args, paths, spec=spec)
+
+
+def _shown(paths: SessionPaths, status: int) -> int:
+    """Remove a session that was to last until it was shown; the exit status."""
+    discard(paths)
+    return status
 
 
 def view(args: argparse.Namespace) -> int:
@@ -48,7 +58,7 @@ def attach(args: argparse.Namespace) -> int:
     """Watch a session that runs, or look at one that has ended."""
     paths = _latest_live() if args.session is None else find_session(args.session)
     if args.no_tui or not _has_screen():
-        return plain.watch(paths, args.interval, owner=False)
+        return _shown(paths, plain.watch(paths, args.interval, owner=False))
     _view(args, paths)
     return 0
 
@@ -98,6 +108,8 @@ def _view(
     except OSError:
         return 0  # the terminal has gone: nobody is left to tell
     finally:
+        for seen in (*controller.begun, *filter(None, [paths])):
+            discard(seen)
         silence_if_gone()
 
 
@@ -107,7 +119,7 @@ def _leave(paths: SessionPaths | None) -> int:
         return 0
     snapshot = plain.follow_until_end(paths.root, 0.0)
     if snapshot.live:
-        print(f"{paths.id} goes on; watch it with: torchtop attach {paths.id}")
+        print(f"{paths.id} goes on; watch it with: torchtop attach {reference(paths)}")
         return 0
     return plain.farewell(paths, snapshot)
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +97,7 @@ def check(spec: LaunchSpec, gpus: int | None = None) -> Readiness:
         raise LaunchError(f"the working directory {cwd} does not exist")
     known = gpus if gpus is not None else len(spec.gpu_uuids) or count_gpus()
     _check_devices(spec, known)
-    _check_disk()
+    _check_disk(spec)
     if spec.source == "command":
         _check_command(spec, cwd)
         return Readiness(interpreter.inspect(spec.python), tuple(_warnings(spec)))
@@ -155,17 +156,21 @@ def _check_devices(spec: LaunchSpec, gpus: int) -> None:
         raise LaunchError(f"--gpus {spec.nproc}: {machine}")
 
 
-def _check_disk() -> None:
-    free = _free_bytes()
+def _check_disk(spec: LaunchSpec) -> None:
+    free = _free_bytes(_place(spec))
     if free is not None and free < _DISK_MINIMUM_BYTES:
+        variable = "TMPDIR" if spec.ephemeral else "TORCHTOP_HOME"
         raise LaunchError(
-            f"only {free >> 20} MiB are free on the disk of {home()}: "
-            "make room, or set TORCHTOP_HOME to another disk"
+            f"only {free >> 20} MiB are free on the disk of {_place(spec)}: "
+            f"make room, or set {variable} to another disk"
         )
 
 
-def _free_bytes() -> int | None:
-    place = home()
+def _place(spec: LaunchSpec) -> Path:
+    return Path(tempfile.gettempdir()) if spec.ephemeral else home()
+
+
+def _free_bytes(place: Path) -> int | None:
     while not place.exists() and place != place.parent:
         place = place.parent
     try:
@@ -174,15 +179,15 @@ def _free_bytes() -> int | None:
         return None
 
 
-def _little_disk() -> list[str]:
-    free = _free_bytes()
+def _little_disk(spec: LaunchSpec) -> list[str]:
+    free = _free_bytes(_place(spec))
     if free is None or free >= LOW_BYTES:
         return []
-    return [f"only {free >> 20} MiB are free on the disk of {home()}: long logs may fill it"]
+    return [f"only {free >> 20} MiB are free on the disk of {_place(spec)}: long logs may fill it"]
 
 
 def _warnings(spec: LaunchSpec) -> list[str]:
-    found = [*shared_gpus(spec), *_little_disk()]
+    found = [*shared_gpus(spec), *_little_disk(spec)]
     try:
         shm = shutil.disk_usage("/dev/shm")
     except OSError:

@@ -53,6 +53,7 @@ class LaunchSpec:
         shutdown_timeout_s: how long torchrun waits for its ranks between SIGTERM and SIGKILL.
         thresholds: limits of the diagnosis that differ from the table's, by name.
         soft_timeout_s: how long a soft stop waits for the ranks to end by themselves.
+        ephemeral: keep the session in a temporary directory, for whoever shows it to remove.
     """
 
     name: str
@@ -72,6 +73,7 @@ class LaunchSpec:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     shutdown_timeout_s: float = 8.0
     soft_timeout_s: float = 20.0
+    ephemeral: bool = False
 
     @property
     def is_module(self) -> bool:

@@ -18,6 +18,7 @@ from torchtop.launch.interpreter import Interpreter
 from torchtop.launch.spec import LaunchError, LaunchSpec
 from torchtop.launch.stage import stage_probe
 from torchtop.launch.supervisor import LAUNCH_FILE
+from torchtop.session import ephemeral
 from torchtop.session.paths import (
     SessionError,
     SessionPaths,
@@ -51,9 +52,10 @@ def start_session(spec: LaunchSpec) -> SessionPaths:
     cwd = str(Path(spec.cwd).expanduser().absolute())
     spec = dataclasses.replace(spec, python=found.path, cwd=cwd)
     try:
-        paths = new_session(spec.name)
+        paths = new_session(spec.name, ephemeral.make_root() if spec.ephemeral else None)
     except SessionError as error:
         raise LaunchError(str(error)) from None
+    made = paths.root.parent if spec.ephemeral else paths.root
     try:
         stage_probe(paths.stage)
         launch = paths.stage / LAUNCH_FILE
@@ -63,10 +65,10 @@ def start_session(spec: LaunchSpec) -> SessionPaths:
         write_json(paths.meta, about)
         _start_supervisor(paths)
     except OSError as error:
-        shutil.rmtree(paths.root, ignore_errors=True)
+        shutil.rmtree(made, ignore_errors=True)
         raise LaunchError(f"cannot prepare {paths.root}: {error.strerror or error}") from None
     except LaunchError:
-        shutil.rmtree(paths.root, ignore_errors=True)
+        shutil.rmtree(made, ignore_errors=True)
         raise
     return paths
 
@@ -90,6 +92,7 @@ def describe(spec: LaunchSpec, paths: SessionPaths, found: Interpreter) -> dict[
         "started_at": datetime.fromtimestamp(now, timezone.utc).isoformat(timespec="seconds"),
         "wall_s": now,
         "host": socket.gethostname(),
+        "ephemeral": spec.ephemeral,
         "steps": spec.steps,
         "duration_s": spec.duration_s,
         "thresholds": dict(spec.thresholds),

@@ -177,14 +177,19 @@ def sessions_root() -> Path:
     return home() / "sessions"
 
 
-def new_session(name: str) -> SessionPaths:
+def new_session(name: str, root: Path | None = None) -> SessionPaths:
     """Make an empty session directory; its id begins with the local time.
+
+    Args:
+        name: what it is called.
+        root: where to make it, instead of where all sessions are.
 
     Raises:
         SessionError: the state directory cannot be written.
     """
-    private_dir(home())
-    root = private_dir(sessions_root())
+    if root is None:
+        private_dir(home())
+        root = private_dir(sessions_root())
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for _ in range(20):
         paths = SessionPaths(root / f"{stamp}-{safe_name(name)}-{secrets.token_hex(2)}")

@@ -1,0 +1,56 @@
+"""Sessions that nobody wants to keep: in a temporary directory, removed when they were shown."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from torchtop.session.paths import SessionError, SessionPaths, liveness, read_json
+
+_PREFIX = "torchtop-"
+
+
+def make_root() -> Path:
+    """A temporary directory for one session, which only its owner can enter.
+
+    Raises:
+        SessionError: there is no place for it.
+    """
+    try:
+        return Path(tempfile.mkdtemp(prefix=_PREFIX))
+    except OSError as error:
+        raise SessionError(
+            f"cannot make a temporary directory: {error.strerror}; set TMPDIR to one you can write"
+        ) from None
+
+
+def is_ephemeral(paths: SessionPaths) -> bool:
+    """Whether a session was made in a directory of `make_root`, by this user.
+
+    What the session says of itself is not enough: it may be of somebody else's making.
+    """
+    root = paths.root.parent
+    try:
+        own = root.lstat().st_uid == os.getuid()
+    except OSError:
+        return False
+    meta = read_json(paths.meta) or {}
+    in_place = root.name.startswith(_PREFIX) and root.parent == Path(tempfile.gettempdir())
+    return own and in_place and meta.get("ephemeral") is True
+
+
+def reference(paths: SessionPaths) -> str:
+    """What to give to ``torchtop attach``: the id, or the path where no list knows the id."""
+    return str(paths.root) if is_ephemeral(paths) else paths.id
+
+
+def discard(paths: SessionPaths) -> bool:
+    """Remove an ephemeral session that has ended; whether it was one, and is gone."""
+    if not is_ephemeral(paths) or liveness(paths) in ("live", "starting"):
+        return False
+    with contextlib.suppress(OSError):
+        shutil.rmtree(paths.root.parent)
+    return not paths.root.exists()
