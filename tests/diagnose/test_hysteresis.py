@@ -63,6 +63,12 @@ def test_a_clear_lead_takes_the_headline() -> None:
     assert chosen[0].kind == "COMM"
 
 
+def test_the_smaller_of_two_notes_gives_way() -> None:
+    ranked = [Candidate("STRAGGLER", 0.09, 1), Candidate("COMM", 0.05)]
+
+    assert choose(ranked, held("COMM", "note"), DEFAULT) == (ranked[0], "note")
+
+
 def test_a_note_gives_way_to_a_warning() -> None:
     ranked = [Candidate("DATA", 0.11), Candidate("COMM", 0.09)]
 

@@ -20,9 +20,20 @@ from diagnose.cases import (
     played,
     run,
 )
+from diagnose.made import row, window
 from diagnose.play import play, play_job
 from diagnose.sim_records import records
 from diagnose.simulator import Job, simulate
+from torchtop.diagnose.candidate import Candidate
+from torchtop.diagnose.facts import Facts
+from torchtop.diagnose.frontier import account
+from torchtop.diagnose.thresholds import DEFAULT
+from torchtop.diagnose.told.case import Case
+from torchtop.diagnose.told.tell import headline
+from torchtop.diagnose.verdicts import judge
+from torchtop.diagnose.window import summarise
+
+COMPUTE = {"forward": 20_000, "backward": 30_000}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -197,6 +208,69 @@ def test_a_tie_is_told_in_the_headline() -> None:
     assert out.verdict["headline"].startswith("About as much each: ")
     assert "waiting for data" in out.verdict["headline"]
     assert "gradient communication" in out.verdict["headline"]
+
+
+def changing(job: Job, at: int, before_us: float, after_us: float) -> Job:
+    """The backward of rank 1 takes longer, by so much before a step and from it on."""
+    extra = lambda step: {"backward": before_us if step < at else after_us}  # noqa: E731
+    return replace(job.with_rank(1, extra_us=extra), steps=at + 500)
+
+
+@pytest.mark.parametrize("cuda", [True, False])
+@pytest.mark.parametrize(
+    ("bucket_us", "before_us", "after_us", "told"),
+    [
+        (
+            2_300.0,
+            0.0,
+            5_000.0,
+            ("COMM", "STRAGGLER"),
+        ),  # a note of 5 %, then 11 % of something else
+        (4_600.0, 0.0, 10_000.0, ("COMM", "STRAGGLER")),
+        (2_300.0, 20_000.0, 0.0, ("STRAGGLER", "COMM")),
+    ],
+)
+def test_a_larger_cause_is_told_within_a_window(
+    cuda: bool, bucket_us: float, before_us: float, after_us: float, told: tuple[str, str]
+) -> None:
+    # given a cause that stands, and another that comes or goes
+    base = replace(GPU_BOUND, cuda=cuda, bucket_us=bucket_us)
+    late, out = play_job(changing(base, 400, before_us, after_us))
+
+    change_s = late.rows[0][400]["end_ns"] / 1e9
+    kinds = [(at, a["verdict"]["kind"]) for at, a in enumerate(out.analyses, 1)]
+
+    assert {kind for at, kind in kinds if 12 <= at < change_s} == {told[0]}
+    assert {kind for at, kind in kinds if at > change_s + 11} == {told[1]}
+
+
+@pytest.mark.parametrize("first", ["DATA", "COMM"])
+def test_causes_of_the_same_size_are_both_told_whichever_stands(first: str) -> None:
+    ranked = (Candidate("DATA", 0.3, None, "data", 0.3), Candidate("COMM", 0.28, removable=0.28))
+    win = window(COMPUTE, COMPUTE)
+
+    case = Case(next(c for c in ranked if c.kind == first), win, Facts(), DEFAULT)
+    text = headline(case, "critical", ranked)
+
+    assert text.startswith("About as much each: ")
+    assert "waiting for data 30 %" in text
+    assert "gradient communication 28 %" in text
+
+
+def test_a_smaller_cause_is_not_told_before_waits_that_are_usual_of_ranks() -> None:
+    # given ranks that take turns at being slower, for 9 % of the step, which alone is not told,
+    # and communication of 5.5 %
+    ranks = [COMPUTE | {"exposed": 3_300, "backward": 30_000 + 10_000 * (n == 0)} for n in (0, 1)]
+    steps = [
+        account([row(step, at_ns=step * 500_000_000, **values) for values in order])
+        for step, order in enumerate(([ranks, ranks[::-1]] * 10), start=20)
+    ]
+
+    verdict, ranked, _ = judge(summarise(steps, False, DEFAULT), Facts(), None, DEFAULT)
+    shares = {candidate.kind: candidate.share for candidate in ranked}
+
+    assert 0.05 < shares["COMM"] < 0.7 * shares["STRAGGLER"] < 0.07
+    assert (verdict.kind, verdict.severity) == ("STRAGGLER", "note")
 
 
 def test_a_sparser_record_comes_to_the_same() -> None:

@@ -63,8 +63,10 @@ def _decide(
     pauses: Pauses,
     ranked: tuple[Candidate, ...],
 ) -> Verdict:
-    heard = [c for c in ranked if not _is_jitter(c, window, facts, held, limits)]
-    chosen = choose(heard, held, limits)
+    jitter = [c for c in ranked if _is_jitter(c, window, facts, held, limits)]
+    chosen = choose([c for c in ranked if c not in jitter], held, limits)
+    if chosen is not None and any(chosen[0].share < limits.tie * c.share for c in jitter):
+        chosen = choose(ranked, held, limits)  # where something is told, then what is larger
     if window.unknown and (chosen is None or len(window.ranks) > 1):
         return _partly_unknown(window, ranked, limits)
     unexplained = _unexplained(window, limits)
@@ -83,7 +85,7 @@ def _decide(
         kind=candidate.kind,
         severity=severity,
         share=candidate.share if candidate.sure else None,
-        headline=tell.headline(case, severity, heard),
+        headline=tell.headline(case, severity, ranked),
         rank=candidate.rank,
         phase=candidate.phase,
         gain_bound=candidate.gain_bound,
