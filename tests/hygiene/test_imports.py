@@ -92,6 +92,7 @@ def test_the_facts_need_the_standard_library_alone(package: str) -> None:
     [
         ("torchtop.devices", {"torch", "torchvision", "textual", "rich"}),
         ("torchtop.launch", {"torch", "torchvision", "textual", "rich"}),
+        ("torchtop.experiment", {"torch", "torchvision", "textual", "rich", "pynvml", "psutil"}),
         ("torchtop.app", {"torch", "torchvision", "pynvml"}),
         ("torchtop.htmlreport", {"torch", "textual", "rich", "pynvml", "tensorboard"}),
         ("torchtop.export", {"torch", "textual", "rich", "pynvml", "tensorboard", "numpy"}),
@@ -125,6 +126,11 @@ def test_the_catalog_of_workloads_loads_no_torch() -> None:
             "torchtop/probe",
             TUI,
             ("torchtop.session.records", "torchtop.session.room", "torchtop.probe", "torch"),
+        ),
+        (
+            "torchtop/experiment",
+            TUI,
+            ("torchtop.session", "torchtop.diagnose", "torchtop.launch", "torchtop.experiment"),
         ),
         # numpy comes with torchvision: CIFAR-10's own files hold its arrays.
         (

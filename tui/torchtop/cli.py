@@ -45,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail("torchtop runs on Linux only", _USAGE)
     words = list(sys.argv[1:] if argv is None else argv)
     args = parse(words)
+    args.words = words
     command: Callable[[argparse.Namespace], int] = args.command
     from torchtop.commands.errors import UsageError
     from torchtop.launch.spec import LaunchError
@@ -122,7 +123,7 @@ def _take_late_options(args: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from torchtop.commands import info, listing, run, sessions, stacks, stopping
+    from torchtop.commands import info, listing, run, sessions, stacks, stopping, sweep
 
     parser = _Parser(
         prog="torchtop",
@@ -157,6 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     looking = _json(verb("doctor", info.doctor, "say what is there and what is missing"))
     looking.add_argument("--python", metavar="PATH", help="the interpreter that will train")
     _files(verb)
+    sweep.add_arguments(verb("sweep", sweep.run, "measure scaling, options, interpreters"))
     _session(verb("analyse", sessions.analyse, "make an ended session's verdicts again"))
     removing = verb("rm", sessions.rm, "delete sessions")
     removing.add_argument("session", nargs="*", metavar="SESSION", help="id, or start of one")

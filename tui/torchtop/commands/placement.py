@@ -64,7 +64,7 @@ def place(
             raise UsageError("--gpus and --gpu-ids do not go with --device cpu; ranks: --nproc N")
         return _on_cpu(wish)
     inventory = inventory or query_gpus()
-    visible = _visible(inventory.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    visible = visible_gpus(inventory)
     wanted = wish.device == "cuda" or named
     if not visible:
         reason = inventory.error or "CUDA_VISIBLE_DEVICES hides all GPUs"
@@ -79,6 +79,11 @@ def place(
             )
         return _on_cpu(wish, "this PyTorch is a CPU build, so the GPUs stay idle")
     return _on_gpus(wish, visible)
+
+
+def visible_gpus(inventory: GpuInventory) -> list[GpuFact]:
+    """The GPUs that can be used: those that an inherited CUDA_VISIBLE_DEVICES leaves."""
+    return _visible(inventory.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def _check_counts(wish: Wish) -> None:

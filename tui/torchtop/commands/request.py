@@ -43,7 +43,7 @@ def build_spec(args: argparse.Namespace, cwd: Path) -> LaunchSpec:
         entry: Entry | None = _fault(args.target)
         options["fault"] = args.target[len(FAULT_PREFIX) :]
     else:
-        entry = None if args.module else _entry(load_catalog(cwd), args.target)
+        entry = None if args.module else find_entry(load_catalog(cwd), args.target)
     if entry is not None:
         if args.arguments:
             raise UsageError(
@@ -190,7 +190,7 @@ def _placed(spec: LaunchSpec, wish: Wish, python: str | None, tell: Tell) -> Lau
     )
 
 
-def _entry(catalog: Catalog, target: str) -> Entry | None:
+def find_entry(catalog: Catalog, target: str) -> Entry | None:
     """The workload of that name; None where `target` is a script's path."""
     if "/" in target or target.endswith(".py"):
         return None

@@ -94,14 +94,19 @@ class Entry:
     def _parse(self, options: Mapping[str, str]) -> dict[str, Value]:
         values: dict[str, Value] = {}
         for name, text in options.items():
-            option = self._option(name)
+            option = self.option(name)
             try:
                 values[option.name] = option.parse(text)
             except ValueError as error:
                 raise CatalogError(printable(f"-o {name}={text}: {error}")) from None
         return values
 
-    def _option(self, name: str) -> Option:
+    def option(self, name: str) -> Option:
+        """The option of that name, dashes and underscores being the same.
+
+        Raises:
+            CatalogError: there is none; the line names the nearest one.
+        """
         for option in self.options:
             if name in (option.name, option.name.replace("_", "-"), option.name.replace("-", "_")):
                 return option

@@ -54,6 +54,7 @@ class LaunchSpec:
         thresholds: limits of the diagnosis that differ from the table's, by name.
         soft_timeout_s: how long a soft stop waits for the ranks to end by themselves.
         ephemeral: keep the session in a temporary directory, for whoever shows it to remove.
+        sweep: of which sweep's cell this is a run; empty for any other.
     """
 
     name: str
@@ -74,6 +75,7 @@ class LaunchSpec:
     shutdown_timeout_s: float = 8.0
     soft_timeout_s: float = 20.0
     ephemeral: bool = False
+    sweep: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_module(self) -> bool:

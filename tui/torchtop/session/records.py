@@ -147,7 +147,8 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
     choice to CUDA), warnings [what may go wrong all the same], python (interpreter), cwd,
     started_at (ISO 8601, UTC), wall_s, host, ephemeral (to be removed when it was shown),
     steps (asked for, or null), duration_s (or null), thresholds {name: value} (those that differ
-    from the defaults), versions {torchtop, python, torch, cuda, driver}
+    from the defaults), versions {torchtop, python, torch, cuda, driver},
+    sweep {id, cell} (absent unless a sweep started it; see `torchtop.session.sweeps`)
 """
 
 from __future__ import annotations

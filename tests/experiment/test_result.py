@@ -1,0 +1,122 @@
+"""The table of a sweep, from runs that are made up."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from diagnose.simulator import Job, Loader, Rank, simulate
+from experiment.made import costs_of_run
+from experiment.test_plan import cells
+from experiment.test_schedule import FAILED, plan_of
+from torchtop.experiment.costs import Costs
+from torchtop.experiment.result import build
+
+ALONE = costs_of_run(simulate(Job(ranks=(Rank(loader=Loader(4_000)),), bucket_us=0.0)))
+PAIR = costs_of_run(simulate(Job(ranks=(Rank(loader=Loader(4_000)),) * 2, bucket_us=2_500.0)))
+
+
+def run(step_ms: float, batch: int, costs: Costs, **more: Any) -> dict[str, Any]:
+    """A run as `measure.run_of` makes one."""
+    measured = {
+        "steps": 200,
+        "batch": batch,
+        "samples_per_s": batch / step_ms * 1e3,
+        "tokens_per_s": None,
+        "step_ms": step_ms,
+        "p50_ms": step_ms - 1,
+        "p95_ms": step_ms + 5,
+        "power_w": 700.0,
+        "energy_j_per_1000_samples": 700e3 / (batch / step_ms * 1e3),
+        "memory_peak_bytes": 10**9,
+        "first_steps_s": 3.0,
+        "training_loss": 0.5,
+        "verdict": {"kind": "COMM", "share": 0.2, "headline": "h"},
+        "phases": {"data": 1.0, "forward": step_ms - 1.0},
+        "versions": {"torch": "2.11.0", "gpu": "NVIDIA H200", "driver": "580"},
+        "costs": costs.to_json(),
+    }
+    fields = {"session": "s", "status": "done", "reason": None, "host": "a", "wall_s": 30.0}
+    return {**fields, "measured": {**measured, **more}}
+
+
+def table(runs: dict[str, list[dict[str, Any]]], **fixed: str) -> dict[str, Any]:
+    made = cells((1, 2, 8), **fixed)
+    built = build(plan_of(made, repeats=3), runs, "done", id="x", host="a")
+    assert json.loads(json.dumps(built)) == built
+    return built
+
+
+def row(built: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(cell for cell in built["cells"] if cell["id"] == name)
+
+
+RUNS = {
+    "gpus=1": [run(38.0, 128, ALONE), run(40.0, 128, ALONE), run(39.0, 128, ALONE)],
+    "gpus=2": [run(40.0, 256, PAIR), run(41.0, 256, PAIR), run(60.0, 256, PAIR)],
+}
+
+
+def test_speed_up_is_against_the_fewest_gpus() -> None:
+    built = table(RUNS, batch_per_gpu="128")
+    one, two = row(built, "gpus=1"), row(built, "gpus=2")
+
+    assert one["samples_per_s"]["median"] == pytest.approx(128 / 0.039)
+    assert one["samples_per_s"]["spread"] == pytest.approx((1 / 38 - 1 / 40) * 39)
+    assert (one["speedup"], one["ideal"], one["efficiency"]) == (1.0, 1.0, 1.0)
+    assert (two["base"], two["ideal"]) == ("gpus=1", 2.0)
+    assert two["speedup"] == pytest.approx(2 * 39 / 41)
+    assert two["efficiency"] == pytest.approx(39 / 41)
+    assert two["relative"] == two["speedup"]
+    assert (two["p95_ms"], two["memory_peak_bytes"], two["first_steps_s"]) == (46.0, 10**9, 3.0)
+    assert two["batch_per_gpu"] == 128
+
+
+def test_the_loss_is_of_the_same_numbers_as_the_table() -> None:
+    two = row(table(RUNS, batch_per_gpu="128"), "gpus=2")
+    loss = two["loss"]
+
+    assert loss["measured_samples_per_s"] == pytest.approx(two["samples_per_s"]["median"])
+    assert loss["lost_points"] == pytest.approx(100 * (1 - two["efficiency"]))
+    points = {part["key"]: part["points"] for part in loss["parts"]}
+    assert sum(points.values()) == pytest.approx(loss["lost_points"])
+    assert max(points, key=lambda key: points[key]) == "exposed_comm"
+
+
+def test_what_could_not_be_measured_says_why_and_has_no_numbers() -> None:
+    built = table({"gpus=1": RUNS["gpus=1"], "gpus=2": [FAILED]}, batch_per_gpu="128")
+    two, eight = row(built, "gpus=2"), row(built, "gpus=8")
+
+    assert (two["status"], two["reason"], two["settled"]) == ("failed", "no", True)
+    assert (eight["status"], eight["reason"]) == ("skipped", "this machine has 4 GPUs")
+    for cell in (two, eight):
+        assert cell["samples_per_s"] is cell["loss"] is cell["speedup"] is None
+    assert row(built, "gpus=1")["status"] == "measured"
+
+
+def test_while_the_base_is_not_measured_there_is_no_speed_up() -> None:
+    two = row(table({"gpus=2": RUNS["gpus=2"]}, batch_per_gpu="128"), "gpus=2")
+
+    assert (two["ideal"], two["speedup"], two["efficiency"], two["loss"]) == (2.0, None, None, None)
+
+
+def test_runs_on_different_machines_are_told() -> None:
+    other = run(39.0, 128, ALONE, versions={"gpu": "NVIDIA A100", "torch": "2.11.0"})
+    built = table({"gpus=1": [*RUNS["gpus=1"], other]}, batch_per_gpu="128")
+
+    assert built["notes"] == ["the runs differ in their gpu: NVIDIA A100, NVIDIA H200"]
+
+
+def test_a_single_run_is_told_to_know_no_noise() -> None:
+    built = table({"gpus=1": RUNS["gpus=1"][:1]}, batch_per_gpu="128")
+
+    assert row(built, "gpus=1")["samples_per_s"]["spread"] is None
+    assert built["notes"] == ["one run says nothing about its own noise: 1 GPU"]
+
+
+def test_progress_is_told() -> None:
+    built = table({"gpus=1": RUNS["gpus=1"]}, batch_per_gpu="128")
+
+    assert built["progress"] == {"runs_done": 3, "runs_left": 3, "eta_s": 90.0}

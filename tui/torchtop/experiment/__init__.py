@@ -1,0 +1,1 @@
+"""Experiments: many sessions of one workload, measured alike, and what sets them apart."""
