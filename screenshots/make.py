@@ -30,8 +30,8 @@ from app.made_session import CASES, make, make_idle  # noqa: E402
 from torchtop.app.charts.glyphs import UNICODE  # noqa: E402
 from torchtop.app.logs import LogTail  # noqa: E402
 from torchtop.app.main import TorchtopApp  # noqa: E402
-from torchtop.session.follow import Replay  # noqa: E402
 from torchtop.session.paths import SessionPaths  # noqa: E402
+from torchtop.session.replay import Replay  # noqa: E402
 from torchtop.session.tail import Tail  # noqa: E402
 
 FIXTURES = ROOT / "tests" / "fixtures" / "sessions"

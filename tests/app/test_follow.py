@@ -10,7 +10,7 @@ import pytest
 from textual.message import Message
 
 from app.made_session import CASES, MadeSession, make
-from torchtop.app.follow import FollowThread
+from torchtop.app.follow import SPEEDS, FollowThread
 from torchtop.app.messages import Progress, SnapshotReady, Told
 
 LIMIT_S = 10.0
@@ -118,6 +118,25 @@ def test_a_replay_that_is_paused_stands_still(tmp_path: Path, posted: Posted) ->
     assert [posted.snapshot(lambda m: True).replay for _ in range(3)] == [held] * 3
     thread.toggle()
     posted.snapshot(lambda m: m.replay and held and m.replay.at_s > held.at_s)
+    thread.end()
+
+
+def test_a_replay_goes_faster_and_slower_within_bounds(tmp_path: Path, posted: Posted) -> None:
+    thread = FollowThread(
+        make(tmp_path / "s", CASES["slow-loader"], 60), posted.queue.put, 0.01, replay=True
+    )
+    thread.start()
+    thread.change_speed(100)
+    fast = posted.snapshot(lambda m: m.replay and m.replay.speed == SPEEDS[-1]).replay
+    # 300 times as fast, the end of a minute is a fifth of a second away
+    end = posted.snapshot(lambda m: m.replay and not m.replay.playing).replay
+    assert fast is not None and end is not None and end.at_s == end.length_s
+    thread.change_speed(-1)
+    posted.snapshot(lambda m: m.replay and m.replay.speed == SPEEDS[-2])
+    thread.seek(float("-inf"))
+    thread.change_speed(-100)
+    start = posted.snapshot(lambda m: m.replay and m.replay.speed == 1.0).replay
+    assert start is not None and start.at_s == 0.0
     thread.end()
 
 

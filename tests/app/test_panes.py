@@ -18,8 +18,9 @@ from torchtop.app.panes import bars, catalog, data, events, gpus, host, step, th
 from torchtop.app.panes.silence import silences
 from torchtop.app.text import Row, asciify, plain, row_width
 from torchtop.app.view import ReplayPosition, View
-from torchtop.session.follow import Follower, Replay
+from torchtop.session.follow import Follower
 from torchtop.session.records import VERDICTS
+from torchtop.session.replay import Replay
 
 Body = Callable[[View, int, int], list[Row]]
 BODIES: dict[str, Body] = {

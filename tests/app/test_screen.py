@@ -243,7 +243,7 @@ class TestDisplayKeys:
             assert sorted(names) == sorted(set(names))
             told = {command.title: command.help for command in commands}
             assert all(told.values()) and len(set(told.values())) == len(told)
-            assert told["Faster"] == "look at the session more often"
+            assert told["Faster"] == "look more often; replay: faster"
             assert told["Slower"] == "look at the session less often"
 
     async def test_another_theme_repaints_everything(self, tmp_path: Path) -> None:
@@ -302,3 +302,17 @@ async def test_a_session_that_appears_late_is_followed(tmp_path: Path) -> None:
         follower.look_now()
         # then it is shown
         await d.shows("comm-heavy", "Communication is not hidden")
+
+
+async def test_keys_of_a_replay_change_its_speed_and_its_place(tmp_path: Path) -> None:
+    async with driven(tmp_path, replay=True, size=MEDIUM, seconds=75) as d:
+        await d.shows("REPLAY", "of 01:14", "+ faster")
+        await d.press("+", "+")
+        await d.shows("at 5x")
+        await d.press("-")
+        await d.shows("at 2x")
+        await d.press("shift+right")
+        await d.shows("01:14 of 01:14")
+        await d.press("comma")
+        await d.until(lambda: d.app.view.replay and d.app.view.replay.at_s < 60)
+        assert d.app.view.interval_s == 1.0

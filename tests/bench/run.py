@@ -19,6 +19,7 @@ ROOT = HERE.parents[1]
 LIMITS: dict[str, dict[str, float]] = {
     "viewer": {"first_frame_ratio": 2.5, "bytes_per_s": 8192.0, "cpu_percent": 3.0},
     "sampler": {"cpu_percent": 1.0},
+    "replay": {"attach_s": 1.5, "open_at_end_s": 1.5, "jump_s": 1.5},
     "overhead": {"gpu-bound ratio": 1.003, "launch-bound ratio": 1.01},
     "soak": {
         "viewer growth_mb": 5.0,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from torchtop.launch.analyst import analyse_again
-from torchtop.session.follow import Replay
 from torchtop.session.paths import SessionPaths
 from torchtop.session.records import PHASES
+from torchtop.session.replay import Replay
 from torchtop.session.summary import build_summary
 from torchtop.session.tail import Tail
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from session.made import held_lock, session, write
-from torchtop.session.follow import Follower, Replay
+from torchtop.session.follow import Follower
 from torchtop.session.paths import SessionPaths
 from torchtop.session.records import Appender
+from torchtop.session.replay import Replay
 
 S = 1_000_000_000
 
@@ -86,7 +87,7 @@ def test_a_directory_without_a_description_is_an_idle_machine(tmp_path: Path) ->
 def test_the_facts_of_a_long_run_are_there_when_it_is_joined_late(
     paths: SessionPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchtop.session.follow._LAST_BYTES", 50_000)
+    monkeypatch.setattr("torchtop.session.follow._RANK_BYTES", 50_000)
     beats = [{"kind": "beat", "step": n, "marker": "B0", "text": "x" * 200} for n in range(2000)]
     facts = {"kind": "facts", "subject": "loader", "loader": 0, "workers": 4}
     write(paths.ranks / "0-0-1.jsonl", "rank", facts, *beats, rank=0)

@@ -12,12 +12,15 @@ from textual.message import Message
 from torchtop.app.logs import LogPage, LogTail
 from torchtop.app.messages import SnapshotReady, Told
 from torchtop.app.view import ReplayPosition
-from torchtop.session.follow import Follower, Replay
+from torchtop.session.follow import Follower
 from torchtop.session.paths import SessionPaths
+from torchtop.session.replay import Replay
 from torchtop.session.state import Snapshot
 
 INTERVALS_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 SEEK_S = 10.0
+SPEEDS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""How many seconds of a replay pass in one: a day in five minutes at most."""
 
 
 class Source(Protocol):
@@ -53,17 +56,19 @@ class ReplaySource:
         self._replay = Replay(directory)
         self._at_ns = self._replay.start_ns
         self.playing = True
+        self.speed = SPEEDS[0]
 
     @property
     def position(self) -> ReplayPosition:
         """Where the replay is."""
         start, end = self._replay.start_ns, self._replay.end_ns
-        return ReplayPosition((self._at_ns - start) / 1e9, (end - start) / 1e9, self.playing)
+        at_s, length_s = (self._at_ns - start) / 1e9, (end - start) / 1e9
+        return ReplayPosition(at_s, length_s, self.playing, self.speed)
 
     def look(self, passed_s: float) -> Snapshot:
         """The session at the new moment."""
         if self.playing:
-            self.seek(passed_s)
+            self.seek(passed_s * self.speed)
         return self._replay.at(self._at_ns)
 
     def seek(self, seconds: float) -> None:
@@ -107,6 +112,7 @@ class FollowThread(threading.Thread):
         self._lock = threading.Lock()
         self._seek_s = 0.0
         self._toggle = False
+        self._faster = 0
         self._failed = ""
 
     def run(self) -> None:
@@ -132,11 +138,13 @@ class FollowThread(threading.Thread):
     def _steer(self, source: Source) -> bool:
         """Carry out what was asked of a replay; whether something was."""
         with self._lock:
-            seek_s, toggle = self._seek_s, self._toggle
-            self._seek_s, self._toggle = 0.0, False
-        if isinstance(source, ReplaySource) and (seek_s or toggle):
+            seek_s, toggle, faster = self._seek_s, self._toggle, self._faster
+            self._seek_s, self._toggle, self._faster = 0.0, False, 0
+        if isinstance(source, ReplaySource) and (seek_s or toggle or faster):
             if toggle:
                 source.playing = not source.playing
+            at = SPEEDS.index(source.speed) + faster
+            source.speed = SPEEDS[max(0, min(len(SPEEDS) - 1, at))]
             if seek_s:
                 source.seek(seek_s)
             return True
@@ -159,6 +167,12 @@ class FollowThread(threading.Thread):
         """Let a replay stand still, or go on."""
         with self._lock:
             self._toggle = not self._toggle
+        self._wake.set()
+
+    def change_speed(self, steps: int) -> None:
+        """Let a replay go faster (positive) or slower."""
+        with self._lock:
+            self._faster += steps
         self._wake.set()
 
     def look_now(self) -> None:

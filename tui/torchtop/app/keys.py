@@ -45,6 +45,7 @@ def sheet_key(key: str, action: str, tooltip: str) -> Binding:
 _WORKLOAD = "start a workload; asks first when a run is live"
 _TURN = "the next, the previous pane"
 _SIDEWAYS = "logs: another rank; replay: 10 s back or on"
+_FAR = "replay: 10 minutes back or on"
 _SCROLL = "logs: move through the text; End follows again"
 
 
@@ -79,11 +80,14 @@ BINDINGS = [
     _bind("tab", "turn(1)", "next pane", _TURN, DISPLAY),
     _bind("shift+tab", "turn(-1)", "previous pane", _TURN, DISPLAY),
     _bind("/", "filter", "filter", "logs: only lines with a text in them", DISPLAY),
-    _bind("+", "interval(-1)", "faster", "look at the session more often", DISPLAY),
+    _bind("+", "interval(-1)", "faster", "look more often; replay: faster", DISPLAY),
     _bind("=", "interval(-1)", "faster", "", DISPLAY),
-    _bind("-", "interval(1)", "slower", "look at the session less often", DISPLAY),
+    _bind("-", "interval(1)", "slower", "look less often; replay: slower", DISPLAY),
     _bind("left", "sideways(-1)", "10 s back", _SIDEWAYS, DISPLAY),
     _bind("right", "sideways(1)", "10 s on", _SIDEWAYS, DISPLAY),
+    _bind("shift+left", "sideways(-60)", "10 min back", _FAR, DISPLAY),
+    _bind("shift+right", "sideways(60)", "10 min on", _FAR, DISPLAY),
+    _bind("comma", "replay_start", "start of it", "replay: go to the start", DISPLAY),
     _bind(".", "replay_end", "end", "replay: go to the end", DISPLAY),
     _bind("up", "scroll(1)", "up", _SCROLL, DISPLAY),
     _bind("down", "scroll(-1)", "down", _SCROLL, DISPLAY),
@@ -109,6 +113,9 @@ _DISPLAYS = {
     "equals_sign": "=",
     "minus": "-",
     "full_stop": ".",
+    "comma": ",",
+    "shift+left": "Shift+Left",
+    "shift+right": "Shift+Right",
     "pageup": "PgUp",
     "pagedown": "PgDn",
     "escape": "Esc",

@@ -220,6 +220,11 @@ class TorchtopApp(App[int]):
         if self.replay and self._follower is not None:
             self._follower.seek(seconds)
 
+    def change_speed(self, steps: int) -> None:
+        """Let a replay go faster or slower."""
+        if self._follower is not None:
+            self._follower.change_speed(steps)
+
     def detach(self) -> None:
         """Leave; whatever runs goes on."""
         if self._follower is not None:

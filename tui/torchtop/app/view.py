@@ -15,11 +15,12 @@ STALE_AFTER_S = 3.0
 
 @dataclass(frozen=True)
 class ReplayPosition:
-    """Where a replay stands, in seconds from the start of the session."""
+    """Where a replay stands, in seconds from the start of the session, and how fast it goes."""
 
     at_s: float
     length_s: float
     playing: bool
+    speed: float = 1.0
 
 
 @dataclass(frozen=True)

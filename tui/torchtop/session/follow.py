@@ -1,4 +1,4 @@
-"""Following a session live, or replaying one, as a stream of snapshots."""
+"""Following a session live, as a stream of snapshots."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from torchtop.session.paths import SessionPaths, describe, is_session, liveness
-from torchtop.session.records import Record, boot_id, start_ticks
+from torchtop.session.records import boot_id, start_ticks
 from torchtop.session.state import SessionState, Snapshot
 from torchtop.session.tail import SessionTail
 
 _LAST_BYTES = 4 << 20
 """How much of each growing file a live view reads at first: about the length of the charts."""
 
-_NOT_SHOWN = ("steps", "totals", "scalars")
+_RANK_BYTES = 256 << 10
+"""The last minutes of a rank, of which the last state counts."""
+
+NOT_SHOWN = ("steps", "totals", "scalars")
 """What the analyst alone reads: most of a rank's file."""
 
 _LIVENESS_EVERY_S = 1.0
@@ -31,8 +34,10 @@ class Follower:
 
     def __init__(self, root: Path) -> None:
         self.paths = SessionPaths(root)
-        self._tail = SessionTail(self.paths, last_bytes=_LAST_BYTES, without=_NOT_SHOWN)
-        self.state = SessionState(_meta(self.paths))
+        self._tail = SessionTail(
+            self.paths, last_bytes=_LAST_BYTES, rank_bytes=_RANK_BYTES, without=NOT_SHOWN
+        )
+        self.state = SessionState(meta_of(self.paths))
         self._same_boot: bool | None = None
         self._lost = False
         self._checked = 0.0
@@ -40,7 +45,7 @@ class Follower:
     def poll(self) -> Snapshot:
         """Read what has come, and return how things stand. Never raises for a vanished file."""
         if not self.state.meta:
-            self.state.meta = _meta(self.paths)
+            self.state.meta = meta_of(self.paths)
         for source, record in self._tail.poll():
             if self._same_boot is None and record["kind"] == "header":
                 self._same_boot = record.get("boot_id") == boot_id()
@@ -67,49 +72,6 @@ class Follower:
         return None
 
 
-def _meta(paths: SessionPaths) -> Mapping[str, Any]:
+def meta_of(paths: SessionPaths) -> Mapping[str, Any]:
     """What a session is; empty for the samples of a viewer that shows none."""
     return describe(paths) if is_session(paths) else {}
-
-
-class Replay:
-    """A recorded session, shown as it looked at any moment.
-
-    Args:
-        root: the session directory.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.paths = SessionPaths(root)
-        self._meta = _meta(self.paths)
-        tail = SessionTail(self.paths, without=_NOT_SHOWN)
-        self._records: list[tuple[int, str, Record]] = sorted(
-            ((r.get("mono_ns") or 0, source, r) for source, r in tail.poll()),
-            key=lambda item: item[0],
-        )
-        self._bad, self._newer = tail.bad, tail.newer_schema
-        # Nodes have clocks of their own; those of the first are the session's time.
-        self._state = SessionState(self._meta)
-        self._next = 0
-        self._now = self.start_ns
-
-    @property
-    def start_ns(self) -> int:
-        """When the first record was written."""
-        return self._records[0][0] if self._records else 0
-
-    @property
-    def end_ns(self) -> int:
-        """When the last record was written."""
-        return self._records[-1][0] if self._records else 0
-
-    def at(self, now_ns: int) -> Snapshot:
-        """The session as it looked at `now_ns`; going back is allowed (and costs more)."""
-        if now_ns < self._now:
-            self._state, self._next = SessionState(self._meta), 0
-        self._now = now_ns
-        while self._next < len(self._records) and self._records[self._next][0] <= now_ns:
-            _, source, record = self._records[self._next]
-            self._state.apply(source, record)
-            self._next += 1
-        return self._state.snapshot(now_ns, False, self._bad, self._newer)

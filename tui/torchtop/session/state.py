@@ -22,6 +22,12 @@ __all__ = [
     "Status",
 ]
 
+_GAP_NS = 120_000_000_000
+"""The analyst writes once a second: with more between two analyses, some were not read."""
+
+_MINUTES = 3000
+"""Two days: the verdicts of longer runs are told from there on."""
+
 _SCALARS = 8
 """Scalars that are kept as series; a script may log hundreds."""
 
@@ -45,6 +51,9 @@ class SessionState:
         self._recent: deque[float] = deque(maxlen=2000)
         self._scalars: dict[str, deque[float | None]] = {}
         self._verdicts: deque[tuple[int, str, str]] = deque(maxlen=200)
+        self._by_minute: deque[tuple[int, int, str, str]] = deque(maxlen=_MINUTES)
+        self._unread = (0, 0)
+        """Between these two moments analyses were not read; minutes tell of the verdicts there."""
         self._findings: deque[tuple[int, str, str]] = deque(maxlen=200)
         self._standing: dict[str, str] = {}
         self._minutes: list[dict[str, Any]] = []
@@ -78,7 +87,7 @@ class SessionState:
         elif record["kind"] == "analysis":
             self._apply_analysis(record)
         elif record["kind"] == "minute":
-            self._minutes.append(record)
+            self._apply_minute(record)
 
     def _apply_rank(self, source: str, record: Record) -> None:
         if record["kind"] == "header" and isinstance(record.get("rank"), int):
@@ -103,6 +112,26 @@ class SessionState:
             self._exit = record
         elif kind == "end":
             self._end = record
+
+    def _apply_minute(self, record: Record) -> None:
+        self._minutes.append(record)
+        begin, end = record.get("from_ns"), record.get("to_ns")
+        held = [v for v in record.get("verdicts") or () if v.get("seconds")]
+        if held and isinstance(begin, int) and isinstance(end, int):
+            longest = max(held, key=lambda verdict: float(verdict["seconds"]))
+            told = (str(longest.get("kind")), str(longest.get("severity")))
+            self._by_minute.append((begin, end, *told))
+
+    @property
+    def _verdict_changes(self) -> tuple[tuple[int, str, str], ...]:
+        """The changes of the whole run: where no analyses were read, to the minute."""
+        since, until = self._unread
+        told = [(m[0], *m[2:]) for m in self._by_minute if since <= m[0] and m[1] <= until]
+        merged: list[tuple[int, str, str]] = []
+        for change in sorted([*told, *self._verdicts]):
+            if not merged or merged[-1][1:] != change[1:]:
+                merged.append(change)
+        return tuple(merged)
 
     def _with_limit(self, record: Record) -> Record:
         """An analysis with the step limit of the launch, where the script has told no total."""
@@ -129,6 +158,12 @@ class SessionState:
         )
         standing = dict(map(_finding, record.get("findings") or ()))
         # Only now: a record that has not this shape has raised, and changes nothing.
+        before = self._analysis["mono_ns"] if self._analysis else 0
+        if point.mono_ns - before > _GAP_NS:
+            self._unread = (before, point.mono_ns)
+            self._points.clear()
+            self._recent.clear()
+            self._scalars.clear()
         self._analysis = record
         self._points.append(point)
         self._recent.extend(record.get("recent_step_ms") or ())
@@ -189,7 +224,7 @@ class SessionState:
             bad_lines=bad_lines + self.malformed,
             newer_schema=newer_schema,
             scalar_series={name: tuple(values) for name, values in self._scalars.items()},
-            verdict_changes=tuple(self._verdicts),
+            verdict_changes=self._verdict_changes,
             finding_changes=tuple(self._findings),
         )
 

@@ -12,6 +12,7 @@ from torchtop.session.paths import SessionPaths
 from torchtop.session.records import SCHEMA, Record, encode
 
 _CHUNK = 1 << 20
+_LEAST = 64 << 10
 _LINE_LIMIT = 8 << 20
 """A line longer than this is no record of ours: it is dropped while it streams by."""
 
@@ -36,16 +37,21 @@ class Tail:
             many bytes before its end, for a view that needs only the recent part of a long file;
             all of it when omitted.
         without: kinds of records to pass over, unread: they cost a hundredth of the others.
+        offset: begin there, at the start of a line.
     """
 
     def __init__(
-        self, path: Path, last_bytes: int | None = None, without: tuple[str, ...] = ()
+        self,
+        path: Path,
+        last_bytes: int | None = None,
+        without: tuple[str, ...] = (),
+        offset: int = 0,
     ) -> None:
         self.path = path
         self._passed_over = tuple(_first_bytes(kind) for kind in without)
         self.bad = 0
         self.newer_schema = False
-        self._offset = 0
+        self._offset = offset
         self._rest = b""
         self._last_bytes = last_bytes
 
@@ -63,7 +69,7 @@ class Tail:
         records = self._jump()
         taken = 0
         while limit is None or taken < limit:
-            data = self._read()
+            data = self._read(_CHUNK if limit is None else max(_LEAST, min(_CHUNK, limit - taken)))
             if not data:
                 break
             taken += len(data)
@@ -94,13 +100,13 @@ class Tail:
         lines = head[: head.rindex(b"\n")].split(b"\n")
         return [record for line in lines if (record := self._parse(line))]
 
-    def _read(self) -> bytes:
+    def _read(self, size: int) -> bytes:
         try:
             with self.path.open("rb", buffering=0) as file:
                 if os.fstat(file.fileno()).st_size < self._offset:
                     return b""
                 file.seek(self._offset)
-                data = file.read(_CHUNK) or b""
+                data = file.read(size) or b""
         except OSError:
             return b""
         self._offset += len(data)
@@ -146,12 +152,14 @@ class SessionTail:
         paths: the session.
         skip: path endings to leave out (the analyst does not read its own output).
         last_bytes: as in `Tail`, for the files that grow by the second.
+        rank_bytes: the same for the ranks' files, of which the last state counts.
         without: as in `Tail`.
     """
 
     paths: SessionPaths
     skip: tuple[str, ...] = ()
     last_bytes: int | None = None
+    rank_bytes: int | None = None
     without: tuple[str, ...] = ()
     _tails: dict[str, Tail] = field(default_factory=dict)
 
@@ -183,6 +191,6 @@ class SessionTail:
                 source = str(path.relative_to(self.paths.root))
                 if source not in self._tails and not source.endswith(self.skip or ("\0",)):
                     growing = source.endswith(("devices.jsonl", "analysis.jsonl"))
-                    growing = growing or source.startswith("ranks/")
                     last_bytes = self.last_bytes if growing else None
+                    last_bytes = self.rank_bytes if source.startswith("ranks/") else last_bytes
                     self._tails[source] = Tail(path, last_bytes, self.without)

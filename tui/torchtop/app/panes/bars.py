@@ -64,7 +64,8 @@ def _marks(view: View, snapshot: Snapshot) -> list[Span]:
     marks: list[list[Span]] = []
     if view.replay:
         at, length = clock(view.replay.at_s), clock(view.replay.length_s)
-        state = "" if view.replay.playing else " paused"
+        speed = f" at {view.replay.speed:g}x" if view.replay.speed != 1 else ""
+        state = speed if view.replay.playing else " paused"
         marks.append([(" REPLAY ", "chip.note"), (f" {at} of {length}{state}", "")])
     if view.paused and not view.replay:
         marks.append([(" PAUSED ", "chip.warn")])
@@ -86,8 +87,10 @@ def _marks(view: View, snapshot: Snapshot) -> list[Span]:
 _LIVE_FIRST = ("help", "quit", "stop", "restart", "logs", "zoom", "workload", "save", "pause")
 _OF_A_SESSION = frozenset({"stop", "restart", "stacks", "save", "options", "logs", "events"})
 _ENDED_FIRST = ("help", "quit", "workload", "pick", "start", "logs", "zoom", "save")
-_REPLAY_FIRST = ("help", "quit", "pause", "10 s back", "10 s on", "end", "logs", "zoom")
-_OF_A_REPLAY = frozenset({"10 s back", "10 s on", "end"})
+_REPLAY_FIRST = ("help", "quit", "pause", "10 s back", "10 s on", "end", "faster", "logs", "zoom")
+_OF_A_REPLAY = frozenset(
+    {"10 s back", "10 s on", "10 min back", "10 min on", "start of it", "end", "faster", "slower"}
+)
 _IDLE_FIRST = ("help", "quit", "workload", "pick", "zoom", "older session")
 
 

@@ -40,7 +40,7 @@ class FooterLine(Rows):
         keys = {} if self.view.replay else {"workload": "1-9"}
         for key, active in self.screen.active_bindings.items():
             binding = active.binding
-            shown = binding.show or binding.action.startswith(("sideways", "replay_end"))
+            shown = binding.show or binding.action.startswith(("sideways", "replay", "interval"))
             if shown and binding.group is not None and active.enabled:
                 keys.setdefault(binding.description, binding.key_display or key_name(key))
         return [bars.footer(self.view, width, keys)]

@@ -95,7 +95,10 @@ class MainScreen(Requests, Screen[None]):
         self.app.toggle_pause()
 
     def action_interval(self, step: int) -> None:
-        """Look at the session more or less often."""
+        """Look at the session more or less often; a replay goes faster or slower."""
+        if self.app.view.replay:
+            self.app.change_speed(-step)
+            return
         now = self.app.view.interval_s
         at = min(range(len(INTERVALS_S)), key=lambda i: abs(INTERVALS_S[i] - now))
         self.app.set_interval_s(INTERVALS_S[max(0, min(len(INTERVALS_S) - 1, at + step))])
@@ -105,8 +108,12 @@ class MainScreen(Requests, Screen[None]):
         logs = self.board.logs
         if self.app.view.replay and not logs.has_focus:
             self.app.seek(step * SEEK_S)
-        elif logs.display:
+        elif logs.display and abs(step) == 1:
             logs.turn_rank(step)
+
+    def action_replay_start(self) -> None:
+        """The start of the recording."""
+        self.app.seek(float("-inf"))
 
     def action_replay_end(self) -> None:
         """The end of the recording."""
