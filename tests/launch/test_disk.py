@@ -61,6 +61,27 @@ def test_the_middle_of_a_log_is_given_back_while_it_is_written(tmp_path: Path) -
     assert len([r for r in Tail(tmp_path / "events.jsonl").poll() if r["kind"] == "log_cut"]) == 1
 
 
+def test_records_are_read_on_both_sides_of_the_gap(tmp_path: Path) -> None:
+    # given a file of many records
+    paths = SessionPaths(tmp_path)
+    paths.logs.mkdir()
+    events = Appender(tmp_path / "events.jsonl", "supervisor")
+    analysis = Appender(paths.analysis, "analyst")
+    for number in range(2000):
+        analysis.write("analysis", step=number, filler="x" * 1000)
+    if not punch(paths.analysis, 1 << 20, (1 << 20) + 4096):
+        pytest.skip("this file system cannot give blocks back")
+    # when it takes more than it may
+    DiskWatch(paths, Journal(events), record_bytes=1 << 20).look()
+    analysis.write("analysis", step=2000)
+    # then its first and its last records are there, and the gap is one bad line
+    tail = Tail(paths.analysis)
+    steps = [record["step"] for record in tail.poll()[1:]]
+    assert steps[:3] == [0, 1, 2] and steps[-2:] == [1999, 2000]
+    assert len(steps) < 1200 and tail.bad == 1
+    assert steps == sorted(set(steps))
+
+
 def test_a_log_of_usual_size_is_left_alone(tmp_path: Path) -> None:
     paths = SessionPaths(tmp_path)
     paths.logs.mkdir()

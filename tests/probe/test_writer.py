@@ -136,6 +136,15 @@ def test_it_is_written_while_training_goes_on(path: Path, writer: Writer) -> Non
     assert sum(total["steps"] for total in read(path, "totals")) == 2
 
 
+def test_a_fact_that_was_told_is_not_told_again(path: Path, writer: Writer) -> None:
+    for workers in (2, 2, 4, 4, 2):
+        writer.facts.append({"subject": "loader", "loader": 0, "workers": workers})
+        writer.facts.append({"subject": "loader", "loader": 1, "workers": 0})
+    writer.finish()
+    told = [(fact["loader"], fact["workers"]) for fact in read(path, "facts")]
+    assert told == [(0, 2), (1, 0), (0, 4), (0, 2)]
+
+
 def test_when_its_bytes_are_spent_it_tells_less_and_counts_all_the_same(
     path: Path, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,8 +25,11 @@ _EVERY_S = 2.0
 LOG_BYTES = 256 << 20
 """Own choice: what one log may take of the disk; its beginning and its end are kept."""
 
+RECORD_BYTES = 1 << 30
+"""The same for a file of records, which are five days of the largest; readers pass over the gap."""
+
 _KEPT_HEAD_BYTES = 4 << 20
-_KEPT_TAIL_BYTES = 64 << 20
+_RECORDS = ("ranks/*.jsonl", "nodes/*/devices.jsonl", "analysis.jsonl")
 _BLOCK_BYTES = 4096
 _STAT_BLOCK_BYTES = 512
 
@@ -42,12 +45,20 @@ class DiskWatch:
         paths: the session.
         events: where ``disk`` and ``log_cut`` records go.
         log_bytes: how much of the disk a log may take.
+        record_bytes: how much a file of records may take.
     """
 
-    def __init__(self, paths: SessionPaths, events: Journal, log_bytes: int = LOG_BYTES) -> None:
+    def __init__(
+        self,
+        paths: SessionPaths,
+        events: Journal,
+        log_bytes: int = LOG_BYTES,
+        record_bytes: int = RECORD_BYTES,
+    ) -> None:
         self._paths = paths
         self._events = events
         self._log_bytes = log_bytes
+        self._record_bytes = record_bytes
         self._level = "ok"
         self._next_s = 0.0
 
@@ -66,19 +77,22 @@ class DiskWatch:
             self._level = level
             self._events.write("disk", free_bytes=free, level=level, telemetry=level != "full")
         for log in self._paths.logs.rglob("*.log"):
-            self._cut(log)
+            self._cut(log, self._log_bytes)
+        for pattern in _RECORDS:
+            for file in self._paths.root.glob(pattern):
+                self._cut(file, self._record_bytes)
 
-    def _cut(self, log: Path) -> None:
-        """Give back the middle of a log that takes too much of the disk.
+    def _cut(self, log: Path, limit: int) -> None:
+        """Give back the middle of a file that takes too much of the disk.
 
         torchrun's redirection writes at an offset of its own: a log that is made shorter would come
         back as long as before, with zeros. So its size stays.
         """
         status = log.stat()
-        if status.st_blocks * _STAT_BLOCK_BYTES <= self._log_bytes:
+        if status.st_blocks * _STAT_BLOCK_BYTES <= limit:
             return
-        kept_tail = min(_KEPT_TAIL_BYTES, self._log_bytes // 2)
-        start = min(_KEPT_HEAD_BYTES, self._log_bytes // 4)
+        kept_tail = limit // 2
+        start = min(_KEPT_HEAD_BYTES, limit // 4)
         end = (status.st_size - kept_tail) // _BLOCK_BYTES * _BLOCK_BYTES
         if end > start and punch(log, start, end):
             file = str(log.relative_to(self._paths.root))

@@ -113,6 +113,7 @@ class Writer:
         self.facts: Deque[Dict[str, Any]] = deque(maxlen=_QUEUE)
         self.pauses: Deque[Tuple[str, int, int, int]] = deque(maxlen=_QUEUE)
         """What, step, start_ns, duration_us."""
+        self._told: Dict[Tuple[Any, Any], Dict[str, Any]] = {}
         self._overflowed = 0
         self._unwritten = 0
         self._file = Appender(path, "rank", reserve_bytes=RESERVE_BYTES, **header)
@@ -193,7 +194,11 @@ class Writer:
         out = self._source.disabled is not None
         self._sparing = self._allowance.is_spent(self._file.written_bytes, time.monotonic())
         while self.facts:
-            self._file.write("facts", **self.facts[0])
+            fact = self.facts[0]
+            subject = fact.get("subject"), fact.get("loader")
+            if self._told.get(subject) != fact:  # a loader is met again at each epoch
+                self._file.write("facts", **fact)
+                self._told[subject] = dict(fact)
             self.facts.popleft()
         rows = [row_of(step, marks) for step, marks in _drain(self.steps)]
         if rows:

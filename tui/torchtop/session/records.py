@@ -79,8 +79,8 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
     ``stop``       requested_by, mode (soft|stop|kill), why (user|duration|steps)
     ``disk``       free_bytes, telemetry (bool: whether records of ranks, sampler and analyst are
                    still written), level (ok|low|full): when the level has changed
-    ``log_cut``    file (in the session directory), from_byte, to_byte: a log took too much of the
-                   disk, and this part of it was given back; it reads as zero bytes
+    ``log_cut``    file (in the session directory), from_byte, to_byte: a log or a file of records
+                   took too much of the disk, and this part was given back; it reads as zero bytes
     ``stacks``     requested_by, ranks [{rank, file (in the session directory), offset}]: each of
                    these ranks was asked for its Python stacks, and writes them (text, by
                    faulthandler) into its file from that offset in bytes on; silent [ranks that
