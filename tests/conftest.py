@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from faults.table import TAG, Table, left_running
+from faults.table import TAG, Table, holding_gpus, left_running
 
 _table = pytest.StashKey[Table]()
 _left = pytest.StashKey[list[str]]()
+_held = pytest.StashKey[list[str] | None]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,6 +47,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     factory = getattr(session.config, "_tmp_path_factory", None)
     folder: Path | None = getattr(factory, "_basetemp", None)
     left = left_running(os.environ[TAG], folder)
+    held = holding_gpus(folder)
+    session.config.stash[_held] = held
+    left += [f"{pid}, which holds GPU memory" for pid in held or ()]
     session.config.stash[_left] = left
     if left and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -57,8 +61,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.section("faults")
         for line in table.lines():
             terminalreporter.write_line(line)
+        gpus = "" if config.stash.get(_held, None) is None else ", and no GPU memory is held"
         terminalreporter.write_line(
-            "no process is left" if not left else f"{len(left)} processes are left"
+            f"{len(left)} processes are left" if left else f"no process is left{gpus}"
         )
     for line in left:
         terminalreporter.write_line(f"LEFT RUNNING: {line}", red=True)

@@ -76,6 +76,7 @@ def test_the_energy_counter_is_read_only_when_asked(monkeypatch: pytest.MonkeyPa
     assert fake.calls["nvmlDeviceGetTotalEnergyConsumption", 0] == 0
 
 
+@pytest.mark.fault(32, "NotSupported", "the value is not known")
 def test_an_unsupported_metric_is_none_and_not_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -190,6 +191,7 @@ def test_samples_too_close_for_gpm_give_none(monkeypatch: pytest.MonkeyPatch) ->
     assert nvml.sample(102.0, energy=False)["sm_active"] == [0.5]
 
 
+@pytest.mark.fault(32, "NoPermission", "others stand in")
 def test_counters_stand_in_where_gpm_is_not_permitted(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakePynvml(gpus=1)
     fake.failures["nvmlGpmSampleGet"] = pynvml.NVML_ERROR_NO_PERMISSION
@@ -221,6 +223,7 @@ def test_counters_that_leap_are_not_believed(monkeypatch: pytest.MonkeyPatch) ->
     assert nvml.sample(101.0, energy=False)["pcie_tx_bytes_per_s"] == [None]
 
 
+@pytest.mark.fault(32, "a process list without memory", "the value is not known")
 def test_processes_are_plain_and_unknown_memory_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakePynvml(gpus=2)
     fake.failures["nvmlDeviceGetComputeRunningProcesses_v3", 1] = pynvml.NVML_ERROR_UNKNOWN

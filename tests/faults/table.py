@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import textwrap
 import time
 from collections.abc import Iterator
@@ -87,6 +88,17 @@ def left_running(tag: str, folder: Path | None) -> list[str]:
     return left
 
 
+def holding_gpus(folder: Path | None) -> list[str] | None:
+    """The processes of sessions that a GPU's process list still shows; None where there is none."""
+    asked = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    ours = {pid for pid, _ in _recorded(folder)}
+    return [pid for pid in done.stdout.split() if pid.isdigit() and int(pid) in ours]
+
+
 def _running(tag: str, folder: Path | None) -> list[str]:
     mark = f"{TAG}={tag}\0".encode()
     pids = set(_told(folder))
@@ -98,12 +110,18 @@ def _running(tag: str, folder: Path | None) -> list[str]:
 
 
 def _told(folder: Path | None) -> Iterator[int]:
+    for pid, ticks in _recorded(folder):
+        if processes.is_running(pid, ticks):
+            yield pid
+
+
+def _recorded(folder: Path | None) -> Iterator[tuple[int, int]]:
     for file in folder.rglob("events.jsonl") if folder else ():
         for record in Tail(file).poll():
             pid = record.get("pid" if record["kind"] == "header" else "process_pid")
             ticks = record.get("pid_start_ticks")
-            if isinstance(pid, int) and ticks and processes.is_running(pid, ticks):
-                yield pid
+            if isinstance(pid, int) and isinstance(ticks, int):
+                yield pid, ticks
 
 
 def _has(pid: int, mark: bytes) -> bool:

@@ -80,6 +80,7 @@ def test_options_follow_the_arguments(here: Path) -> None:
     ]
 
 
+@pytest.mark.fault(30, "a hostile torchtop.toml", "its command is shown, and asked for")
 def test_the_shown_command_holds_all_that_is_run_and_no_escape(here: Path) -> None:
     # given
     write(here, FULL.replace('"a b"', '"\\u001b[2J\\u202eevil"'))
@@ -187,6 +188,7 @@ def test_the_current_directory_takes_no_name_of_the_users_own_file(here: Path) -
     assert f"a is in {own} already: rename one of them" in only_problem(config)
 
 
+@pytest.mark.fault(30, "a torchtop.toml that others can write", "refused")
 @pytest.mark.parametrize("mode", [0o620, 0o602])
 def test_a_file_that_others_can_write_is_refused(here: Path, mode: int) -> None:
     # given
@@ -199,6 +201,7 @@ def test_a_file_that_others_can_write_is_refused(here: Path, mode: int) -> None:
     assert f"others can write it, so it is not read: chmod go-w {file}" in only_problem(config)
 
 
+@pytest.mark.fault(30, "another user's torchtop.toml", "refused")
 def test_a_file_of_another_user_is_refused(here: Path) -> None:
     # given
     if os.geteuid() == 0:
@@ -256,6 +259,7 @@ def test_consent_is_kept_and_private(here: Path, tmp_path: Path) -> None:
     assert len(json.loads((home / "trusted.json").read_text())["sha256"]) == 1
 
 
+@pytest.mark.fault(30, "a hostile torchtop.toml", "its command is shown, and asked for")
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -73,6 +73,7 @@ class TestPlainText:
 
 
 class TestProcesses:
+    @pytest.mark.fault(29, "a reused pid", "no foreign process is ever signalled")
     def test_a_signal_never_reaches_a_process_that_took_over_the_number(self) -> None:
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         try:

@@ -179,6 +179,7 @@ def test_a_supervisor_that_cannot_start_leaves_nothing(
     assert "the supervisor ended at once" in str(error)
 
 
+@pytest.mark.fault(31, "an unwritable home", "refused before launch")
 def test_a_state_directory_that_cannot_be_written(
     tmp_path: Path, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

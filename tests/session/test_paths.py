@@ -284,6 +284,7 @@ def test_a_stop_of_a_session_that_was_deleted_is_an_error(tmp_path: Path) -> Non
         request_stop(SessionPaths(tmp_path / "gone"), "stop", "a test")
 
 
+@pytest.mark.fault(29, "a stale lock", "supervisor lost")
 def test_a_session_whose_supervisor_was_killed_is_lost(tmp_path: Path) -> None:
     paths = session(tmp_path / "s", wall_s=time.time())
     node = paths.node("host-a")

@@ -7,6 +7,7 @@ import pytest
 from torchtop.session import redact
 
 
+@pytest.mark.fault(30, "secrets in argv", "redacted")
 @pytest.mark.parametrize(
     ("given", "kept"),
     [
