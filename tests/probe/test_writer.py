@@ -82,6 +82,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is queued is written at the end alone, however long the queueing takes."""
+    monkeypatch.setattr(writer_module, "_INTERVAL_S", 3600.0)
+
+
+@pytest.fixture
 def writer(path: Path, source: Source) -> Iterator[Writer]:
     made = Writer(path, {"rank": 0}, source)
     yield made
@@ -96,6 +102,7 @@ def recorded(path: Path) -> list[int]:
     return [step for record in read(path, "steps") for step in record["step"]]
 
 
+@pytest.mark.usefixtures("patient")
 def test_what_is_queued_is_written_at_the_end(path: Path, writer: Writer, source: Source) -> None:
     source.memory_told = {"peak_bytes": 7}
     writer.facts.append({"subject": "ddp", "parameters": 3})
@@ -136,6 +143,7 @@ def test_it_is_written_while_training_goes_on(path: Path, writer: Writer) -> Non
     assert sum(total["steps"] for total in read(path, "totals")) == 2
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_fact_that_was_told_is_not_told_again(path: Path, writer: Writer) -> None:
     for workers in (2, 2, 4, 4, 2):
         writer.facts.append({"subject": "loader", "loader": 0, "workers": workers})
@@ -145,14 +153,13 @@ def test_a_fact_that_was_told_is_not_told_again(path: Path, writer: Writer) -> N
     assert told == [(0, 2), (1, 0), (0, 4), (0, 2)]
 
 
+@pytest.mark.usefixtures("patient")
 def test_when_its_bytes_are_spent_it_tells_less_and_counts_all_the_same(
-    path: Path, source: Source, monkeypatch: pytest.MonkeyPatch
+    path: Path, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given a file that may take no more
     monkeypatch.setattr(allowance, "_BURST_BYTES", -1e9)
-    monkeypatch.setattr(writer_module, "_INTERVAL_S", 3600.0)
     monkeypatch.setattr(writer_module, "_ALL_OF_THE_FIRST", 0)
-    writer = Writer(path, {"rank": 0}, source)
     writer._rate_from = (time.monotonic() - 100, 0, 0)
     # when 100 steps a second come, each with its loss
     for step in range(1, 10_001):
@@ -166,6 +173,7 @@ def test_when_its_bytes_are_spent_it_tells_less_and_counts_all_the_same(
     assert [(s["step"], s["values"]) for s in read(path, "scalars")] == [(10_000, {"loss": 5000.0})]
 
 
+@pytest.mark.usefixtures("patient")
 def test_totals_cover_all_steps_although_few_are_recorded(path: Path, writer: Writer) -> None:
     writer._stride = 8
     for step in range(100, 1100):
@@ -220,6 +228,7 @@ def test_the_first_steps_are_all_recorded(path: Path, writer: Writer, source: So
     assert len(recorded(path)) == writer_module._ALL_OF_THE_FIRST - 1
 
 
+@pytest.mark.usefixtures("patient")
 def test_the_stride_is_chosen_over_seconds(
     path: Path, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +249,7 @@ def test_sums_skip_what_is_unknown() -> None:
     assert (told["from_step"], told["to_step"]) == (5, 8)
 
 
+@pytest.mark.usefixtures("patient")
 def test_steps_that_are_never_written_are_counted(path: Path, writer: Writer) -> None:
     _, marks = passed(0)
     for step in range(writer_module._QUEUE + 7):
