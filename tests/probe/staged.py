@@ -89,7 +89,12 @@ def bare_python() -> str:
 
 
 def run(
-    words: list[str], cwd: Path, flags: tuple[str, ...] = ("-u",), stdin: str = "", **env: str
+    words: list[str],
+    cwd: Path,
+    flags: tuple[str, ...] = ("-u",),
+    stdin: str = "",
+    timeout_s: float = 60,
+    **env: str,
 ) -> Ended:
     """Run Python with these words, and wait for its end."""
     ended = subprocess.run(
@@ -99,7 +104,7 @@ def run(
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=timeout_s,
         check=False,
     )
     return Ended(ended.returncode, ended.stdout, ended.stderr)

@@ -355,3 +355,35 @@ def test_phases_tile_whatever_the_loop_does(seed: int) -> None:
 
 def test_a_millisecond_is_a_million() -> None:
     assert MS == 10**6
+
+
+def test_an_optimizer_that_hides_is_given_up_soon() -> None:
+    # Given a step that is compiled as a whole, of which only the backward pass shows
+    stream = Stream()
+    stream.assembler.expect_no_optimizer()
+    stream.play(" ".join(["D0 D1 B0 BC B1"] * 20), sync=None)
+
+    assert stream.steps == list(range(1, 12))
+    assert phases(stream.rows[-1]) == dict.fromkeys(("data", "forward", "backward"), 1) | {
+        "exposed_comm": 1,
+        "other": 1,
+    }
+
+
+def test_an_optimizer_that_hides_later_is_given_up_too() -> None:
+    # Given a loop that compiles its step after a while
+    stream = Stream()
+    stream.play(" ".join([BATCH] * 10), sync=None)
+    stream.play(" ".join(["D0 D1 B0 BC B1"] * 100), sync=None)
+
+    assert len(stream.steps) > 40
+
+
+def test_more_micro_batches_than_usual_are_one_step_still() -> None:
+    stream = Stream()
+    accumulation = " ".join([MICRO + " B1"] * 100) + " O0 O1"
+    stream.play(" ".join([accumulation] * 4), sync=None)
+
+    # The first could not be known.
+    assert stream.steps[-2:] == [stream.steps[-3] + 1, stream.steps[-3] + 2]
+    assert [row["host_us"] // 1000 for row in stream.rows[-2:]] == [3702, 3702]

@@ -156,7 +156,7 @@ def test_the_loader_of_evaluation_is_told_apart(armed: Armed) -> None:
     assert [(f["loader"], f["train"], f["batch_size"]) for f in facts] == [
         (0, True, 4),
         (1, False, 2),
-    ] * 3  # once an epoch, and not once a batch
+    ]  # once, and not once a batch or an epoch
     assert facts[0]["batches"] == 5
     assert facts[0]["first_batch"] == {
         "bytes": 4 * 8 * 4 + 4 * 8,
@@ -417,7 +417,7 @@ def boom(*args: Any, **kwargs: Any) -> Any:
         "loaders.Loaders.look_at_queue",
         "loaders.Loaders.look_at_batch",
         "runtime.Writer",
-        "runtime.Probe._mark_compute_end",
+        "compute_end.ComputeEnd.expect",
         "parts.Parts.synchronised",
         "writer.Writer.put",
     ],
@@ -454,15 +454,7 @@ def test_a_fault_after_a_while_keeps_what_was_recorded(
 def test_a_callback_that_autograd_refuses_costs_the_probe_and_nothing_else(
     armed: Armed, monkeypatch: pytest.MonkeyPatch, expected: Any
 ) -> None:
-    real = torch.autograd.Variable._execution_engine
-
-    class Engine:
-        queue_callback = staticmethod(boom)
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(real, name)
-
-    monkeypatch.setattr(torch.autograd.Variable, "_execution_engine", Engine())
+    monkeypatch.setattr(armed.probe._compute_end, "_queue", boom)
 
     assert torch.equal(run_seeded(), expected)
     assert armed.reasons == ["ArithmeticError: broken for the test"]

@@ -33,8 +33,11 @@ _PHASE: Dict[str, Dict[Optional[str], str]] = {
 _PHASE["B1"]["O1"] = "optimizer"
 
 _NO_OPTIMIZER = 64
-"""Backward passes before the first optimizer step after which there is none that the hooks can
-see: more micro-batches than are accumulated in practice."""
+"""Backward passes without an optimizer step after which there is none that the hooks can see: more
+micro-batches than are accumulated in practice. Where more were, it is twice as many."""
+
+_HIDDEN_OPTIMIZER = 8
+"""The same where the code around the first of them is compiled, which leaves the hooks out."""
 
 _NO_LOADER = 64
 """Optimizer steps without a batch after which training has left its loader. Reinforcement learning
@@ -81,7 +84,7 @@ class StepAssembler:
         self.heeds_backward = True
         """Whether a ``B0`` may cut a step; otherwise it matters to those that are measured only."""
         self._optimizer_stepped = False
-        self._optimizer_known = False
+        self._no_optimizer = _NO_OPTIMIZER
         self._backwards = 0
         self._backward_seen = False
         self._kept_from_sync = False
@@ -113,13 +116,15 @@ class StepAssembler:
                 self._close()
         elif code == "B1":
             extra = mark.extra
-            self._backwards += extra is not False
+            self._backwards += 1
             self._backward_seen = True
             self._kept_from_sync = extra is False
             if extra:
                 self._end_here(sync=True)
         elif code == "O1":
-            self._optimizer_stepped = self._optimizer_known = True
+            self._optimizer_stepped = True
+            self._no_optimizer = max(self._no_optimizer, _NO_OPTIMIZER, 2 * self._backwards)
+            self._backwards = 0
             self._since_batch += 1
             if self._since_batch >= self._patience:
                 self.heeds_backward = True
@@ -137,6 +142,10 @@ class StepAssembler:
         """Batches were fetched before the first marker: steps are told by them from the start."""
         self._uses_loader = True
         self.heeds_backward = False
+
+    def expect_no_optimizer(self) -> None:
+        """Before the first: it may be hidden in compiled code."""
+        self._no_optimizer = _HIDDEN_OPTIMIZER
 
     def finish(self) -> None:
         """The process ends: the step that was held as ended will not be continued."""
@@ -164,7 +173,7 @@ class StepAssembler:
     def _close(self) -> None:
         """A next iteration begins, after a backward: emit the step that ended, if one did."""
         if not self._optimizer_stepped and (
-            self._optimizer_known or self._backwards < _NO_OPTIMIZER or self._kept_from_sync
+            self._backwards < self._no_optimizer or self._kept_from_sync
         ):
             return  # a micro-batch of an accumulation
         self._emit(self.end if self.end is not None else len(self.marks) - 1)

@@ -12,6 +12,7 @@ import types
 from pathlib import Path
 from typing import Any, Callable, Optional
 
+from .dynamo import leave_alone, tracing
 from .runtime import Probe
 
 RUNTIME = "_torchtop_runtime"
@@ -28,6 +29,7 @@ def install(torch: Any, directory: Path, report: Optional[Callable[[str], None]]
     """
     probe = Probe(torch, directory, report)
     for patch in (
+        _hide,
         _patch_loader,
         _patch_backward,
         _patch_optimizer,
@@ -50,15 +52,22 @@ def install(torch: Any, directory: Path, report: Optional[Callable[[str], None]]
     return probe
 
 
+def _hide(probe: Probe, torch: Any) -> None:
+    hook: Any = Probe.backward_begins
+    leave_alone(torch, __name__.rpartition(".")[0], [hook.__code__])
+
+
 def _patch_loader(probe: Probe, torch: Any) -> None:
     from torch.utils.data import dataloader
 
     base = dataloader._BaseDataLoaderIter
     original = base.__next__
-    fetch_begins, fetch_ends = probe.fetch_begins, probe.fetch_ends
+    compiling, fetch_begins, fetch_ends = tracing(torch), probe.fetch_begins, probe.fetch_ends
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807
+        if compiling():
+            return original(self)
         train = fetch_begins(self)
         if train is None:
             return original(self)
@@ -79,7 +88,7 @@ def _patch_loader(probe: Probe, torch: Any) -> None:
 def _patch_backward(probe: Probe, torch: Any) -> None:
     original = torch.autograd.backward
     in_backward = torch._C._current_graph_task_id
-    compiling = getattr(torch.compiler, "is_compiling", lambda: False)
+    compiling = tracing(torch)
     begins, ends = probe.backward_begins, probe.backward_ends
 
     @functools.wraps(original)
@@ -99,18 +108,29 @@ def _patch_backward(probe: Probe, torch: Any) -> None:
 def _patch_optimizer(probe: Probe, torch: Any) -> None:
     from torch.optim import optimizer
 
-    # The probe's own methods, with nothing in between: torch gives them what they need.
-    optimizer.register_optimizer_step_pre_hook(probe.optimizer_begins)
-    optimizer.register_optimizer_step_post_hook(probe.optimizer_ends)
+    compiling, begins, ends = tracing(torch), probe.optimizer_begins, probe.optimizer_ends
+
+    def before(instance: Any, args: Any, kwargs: Any) -> None:
+        if not compiling():
+            begins(instance)
+
+    def after(instance: Any, args: Any, kwargs: Any) -> None:
+        if not compiling():
+            ends()
+
+    optimizer.register_optimizer_step_pre_hook(before)
+    optimizer.register_optimizer_step_post_hook(after)
 
 
 def _patch_scaler(probe: Probe, torch: Any) -> None:
     # The base class of both names; it moved to torch.amp in 2.3.
     scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
-    original = scaler.step
+    compiling, original = tracing(torch), scaler.step
 
     @functools.wraps(original)
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if compiling():
+            return original(self, *args, **kwargs)
         result = original(self, *args, **kwargs)
         probe.scaler_stepped()
         return result
@@ -155,10 +175,12 @@ def _patch_capture(probe: Probe, torch: Any) -> None:
 
 
 def _patch_save(probe: Probe, torch: Any) -> None:
-    original = torch.save
+    compiling, original = tracing(torch), torch.save
 
     @functools.wraps(original)
     def save(*args: Any, **kwargs: Any) -> Any:
+        if compiling():
+            return original(*args, **kwargs)
         start = time.monotonic_ns()
         result = original(*args, **kwargs)
         probe.saved(start)

@@ -71,6 +71,10 @@ class StepMeter:
         if expect_loader:
             self._assembler.expect_loader()
 
+    def expect_no_optimizer(self) -> None:
+        """At the first backward pass: optimizer steps may be hidden."""
+        self._assembler.expect_no_optimizer()
+
     def mark(self, code: str, extra: Any = None) -> bool:
         """Pass a marker.
 

@@ -28,6 +28,8 @@ class Parts:
         self._models: List[Any] = []
         self.optimizers: Set[int] = set()
         """The ids of those that are known."""
+        self.may_hide_optimizer = False
+        """Whether the code around a backward pass is compiled."""
         self._settles_at = 0
         self._told: Dict[Tuple[str, int], Dict[str, Any]] = {}
 
@@ -76,7 +78,9 @@ class Parts:
         try:
             graph = precision.graph(root)
             self._tell_news("precision", precision.precision(self._torch, graph))
-            self._tell_news("compile", precision.compiled(graph, models))
+            compiled = precision.compiled(graph, models)
+            self._tell_news("compile", compiled)
+            self.may_hide_optimizer = compiled["step"]
         except Exception as error:
             # Steps are measured all the same.
             self._tell_news("precision", {"error": "{}: {}".format(type(error).__name__, error)})

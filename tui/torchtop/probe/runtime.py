@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from . import facts
 from .clock import CudaClock, HostClock
+from .compute_end import ComputeEnd
 from .guard import Guarded, fail_open
 from .loaders import Loaders
 from .meter import Clock, StepMeter
@@ -58,11 +58,7 @@ class Probe(Guarded):
         self._parts = Parts(torch, self._fact)
         self._look_again = True
         """Whether facts may have changed: set now and then by the writer's thread."""
-        self._queue: Any = None
-        self._at_start = {
-            code: partial(self._pass_begins, partial(self._compute_ended, code))
-            for code in ("BC", "nBC")
-        }
+        self._compute_end = ComputeEnd(torch, self._compute_ended, self.disable)
         self._collects_since: Optional[int] = None
         self.identify: Callable[[], Optional[Dict[str, Any]]] = facts.identity
         """Which rank this is, asked at the first backward; None where it is none."""
@@ -115,15 +111,13 @@ class Probe(Guarded):
             What `backward_ends` is to be called with, or None when it is not.
         """
         meter = self._meter
-        clock = meter.clock
+        clock, end = meter.clock, self._compute_end
         if nested:
             seen = clock is not None and meter.full
-            return self._mark_compute_end(self._root(tensors), "nBC") if seen else None
+            return end.expect(end.root(tensors), "nBC") if seen else None
         if clock is None:
-            root = self._root(tensors)
-            if root is None:
-                return None
-            clock = self._begin(root)
+            root = end.root(tensors)
+            clock = None if root is None else self._begin(root)
             if clock is None:
                 return None
         elif _thread() != self._thread:
@@ -133,49 +127,24 @@ class Probe(Guarded):
         scalars = self._scalars
         if scalars is not None and scalars.flight and not clock.paused:
             scalars.poll()
-        if not meter.full:
-            if meter.heeds_backward:
-                meter.mark("B0")
-            else:
-                meter.last = ("B0", _now())
-            return ()
-        root = self._root(tensors)
+        if meter.full:
+            return self._measured_backward_begins(clock, end.root(tensors))
+        if meter.heeds_backward:
+            meter.mark("B0")
+        else:
+            meter.last = ("B0", _now())
+        return ()
+
+    def _measured_backward_begins(self, clock: Clock, root: Any) -> Any:
         if self._device_index is None and getattr(root, "is_cuda", False):
             raise RuntimeError("the first backward ran on the CPU, and a later one on a GPU")
         if self._look_again:
-            self._look_again = not self._parts.look_again(root, meter.step)
+            self._look_again = not self._parts.look_again(root, self._meter.step)
+            if self._parts.may_hide_optimizer and not self._parts.optimizers:
+                self._meter.expect_no_optimizer()
         clock.refresh_stream()
-        meter.mark("B0")
-        return self._mark_compute_end(root, "BC")
-
-    def _root(self, tensors: Any) -> Any:
-        """The first of the tensors that a backward starts from, where they can be looked at."""
-        tensor = self.torch.Tensor
-        if isinstance(tensors, tensor):
-            return tensors
-        first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else None
-        return first if isinstance(first, tensor) else None
-
-    def _mark_compute_end(self, root: Any, code: str) -> Any:
-        """Have `code` passed when this pass's compute is done.
-
-        A callback queued at the very start of backward runs before DDP's own, which is the one
-        that makes the compute stream wait for communication.
-
-        Returns:
-            A list of the hook's handle, if there is one, to be removed: a graph that is kept is
-            gone through again.
-        """
-        node = getattr(root, "grad_fn", None)
-        if node is None:
-            return ()
-        return (node.register_prehook(self._at_start[code]),)
-
-    def _pass_begins(self, ended: Callable[[], None], _gradients: Any) -> None:
-        try:
-            self._queue(ended)
-        except Exception as error:
-            self.disable(error)
+        self._meter.mark("B0")
+        return self._compute_end.expect(root, "BC")
 
     @fail_open
     def _compute_ended(self, code: str) -> None:
@@ -192,7 +161,7 @@ class Probe(Guarded):
             handle.remove()
 
     @fail_open
-    def optimizer_begins(self, optimizer: Any, *_: Any) -> None:
+    def optimizer_begins(self, optimizer: Any) -> None:
         """Before an optimizer's step."""
         if _thread() != self._thread:
             return
@@ -206,7 +175,7 @@ class Probe(Guarded):
             meter.last = ("O0", _now())
 
     @fail_open
-    def optimizer_ends(self, *_: Any) -> None:
+    def optimizer_ends(self) -> None:
         """After an optimizer's step."""
         if _thread() == self._thread:
             self._meter.mark("O1")
@@ -285,7 +254,6 @@ class Probe(Guarded):
         self._scalars = Scalars(lambda *item: scalars.append(item), torch)
         index = self._device_index
         clock: Clock = HostClock() if index is None else CudaClock(torch, index)
-        self._queue = torch.autograd.Variable._execution_engine.queue_callback
         self._meter.begin(clock, self._writer.put, expect_loader=self._loaders.train)
         return clock
 
