@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tui"), str(ROOT / "tests")]
 # The pictures must not depend on who draws them.
 os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
+os.environ["TORCHTOP_HOME"] = os.devnull  # no baselines of whoever draws them
 for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_COLOR_SYSTEM", "TEXTUAL_FILTERS"):
     os.environ.pop(name, None)
 

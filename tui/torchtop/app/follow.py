@@ -12,6 +12,7 @@ from textual.message import Message
 from torchtop.app.logs import LogPage, LogTail
 from torchtop.app.messages import SnapshotReady, Told
 from torchtop.app.view import ReplayPosition
+from torchtop.session.baselines import Watched
 from torchtop.session.follow import Follower
 from torchtop.session.paths import SessionPaths
 from torchtop.session.replay import Replay
@@ -114,6 +115,7 @@ class FollowThread(threading.Thread):
         self._toggle = False
         self._faster = 0
         self._failed = ""
+        self._baselines = Watched()
 
     def run(self) -> None:
         """Look, tell, wait."""
@@ -130,7 +132,8 @@ class FollowThread(threading.Thread):
             except Exception as error:
                 self._complain(error)
             else:
-                self._post(SnapshotReady(self.directory, snapshot, page, source.position))
+                base = self._baselines.of(snapshot.meta.get("workload"))
+                self._post(SnapshotReady(self.directory, snapshot, page, source.position, base))
             woken = self._wake.wait(self.interval_s)
             passed_s = 0.0 if woken else self.interval_s
             self._wake.clear()

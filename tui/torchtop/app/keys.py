@@ -70,6 +70,7 @@ BINDINGS = [
     _bind("o", "options", "options", "the options in force", SESSION, shown=True),
     _bind("t", "stacks", "stacks", "where each rank's Python code stands", SESSION, shown=True),
     _bind("f", "failure", "failure", "why the run failed, all of it", SESSION, shown=True),
+    _bind("b", "browse", "sessions", "all sessions: open, compare, baseline", SESSION, shown=True),
     _bind("[", "session(-1)", "older session", "show the session before this one", SESSION),
     _bind("]", "session(1)", "newer session", "show the session after this one", SESSION),
     _bind("l", "pane('logs')", "logs", _pane("logs"), DISPLAY, shown=True),

@@ -141,7 +141,11 @@ class TorchtopApp(App[int]):
             self._held = message
             return
         self.update_view(
-            snapshot=message.snapshot, logs=message.logs, replay=message.replay, paused=False
+            snapshot=message.snapshot,
+            logs=message.logs,
+            replay=message.replay,
+            baseline=message.baseline,
+            paused=False,
         )
         if message.snapshot.status == "lost" and self._looked_for_left != self.session:
             self._looked_for_left = self.session
@@ -173,7 +177,7 @@ class TorchtopApp(App[int]):
         if message.idle and self.session is not None:
             return  # a session was started before the samples were there
         self.session = None if message.idle else message.directory
-        self.follow(message.directory)
+        self.follow(message.directory, message.replay)
 
     def on_consented(self, message: messages.Consented) -> None:
         """A workload of the user's own may start, or is to be agreed to first."""

@@ -11,6 +11,7 @@ from textual.message import Message
 from torchtop.app.controller import LeftBehind, WorkloadEntry
 from torchtop.app.logs import LogPage
 from torchtop.app.view import ReplayPosition
+from torchtop.session.baselines import Baseline
 from torchtop.session.stacks import RankStack
 from torchtop.session.state import Snapshot
 
@@ -23,6 +24,7 @@ class SnapshotReady(Message):
     snapshot: Snapshot
     logs: LogPage
     replay: ReplayPosition | None = None
+    baseline: Baseline | None = None
 
     def can_replace(self, message: Message) -> bool:
         """A later snapshot of the same session stands in for an earlier one."""
@@ -49,10 +51,11 @@ class Progress(Message):
 
 @dataclass
 class Follow(Message):
-    """Show another directory: a session's, or samples of this machine alone."""
+    """Show another directory: a session's (or play it back), or samples of this machine alone."""
 
     directory: Path
     idle: bool = False
+    replay: bool = False
 
     def can_replace(self, message: Message) -> bool:
         """Of several sessions that are asked for in haste only the last is opened."""

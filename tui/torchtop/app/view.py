@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from torchtop.app.charts.glyphs import UNICODE, Glyphs
 from torchtop.app.controller import LeftBehind, WorkloadEntry
 from torchtop.app.logs import LogPage
+from torchtop.session.baselines import Baseline
 from torchtop.session.state import Snapshot
 
 STALE_AFTER_S = 3.0
@@ -37,6 +38,7 @@ class View:
         paused: the display stands still while the run goes on.
         interval_s: seconds between two looks at the session.
         busy: what is being done for the user at this moment ("stopping slow-loader ..."), or "".
+        baseline: what the session's workload is held against, if the user has marked one.
         left: what the session, which is lost, has left on this machine; None before that is known.
     """
 
@@ -49,6 +51,7 @@ class View:
     paused: bool = False
     interval_s: float = 1.0
     busy: str = ""
+    baseline: Baseline | None = None
     left: tuple[LeftBehind, ...] | None = None
 
     @property

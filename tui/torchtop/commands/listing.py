@@ -10,6 +10,7 @@ from typing import Any
 from torchtop.commands.text import duration, named, number, safe, table
 from torchtop.launch.processes import is_running
 from torchtop.launch.sweep import Marked, all_leftovers, is_of, unseen
+from torchtop.session.overview import standing
 from torchtop.session.paths import (
     Liveness,
     SessionPaths,
@@ -21,9 +22,6 @@ from torchtop.session.paths import (
 from torchtop.session.presence import is_watched
 from torchtop.session.records import SCHEMA
 from torchtop.session.tail import Tail
-
-_LAST_BYTES = 128 << 10
-"""Enough for the last analysis of many ranks."""
 
 
 def ls(args: argparse.Namespace) -> int:
@@ -127,16 +125,12 @@ def _process(of: Marked) -> dict[str, Any]:
 
 def _now(paths: SessionPaths) -> dict[str, Any]:
     """How a session without an end stands, by its last analysis."""
-    last: dict[str, Any] = {}
-    records = Tail(paths.analysis, last_bytes=_LAST_BYTES).poll()
-    for record in records:
-        last = record if record["kind"] == "analysis" else last
-    ran = [record["mono_ns"] for record in records if "mono_ns" in record]
+    told = standing(paths)
     return {
-        "wall_s": (ran[-1] - ran[0]) / 1e9 if ran else None,
-        "steps": last.get("steps"),
-        "samples_per_s": (last.get("throughput") or {}).get("samples_per_s"),
-        "verdict": (last.get("verdict") or {}).get("kind"),
+        "wall_s": told["wall_s"],
+        "steps": told["steps"],
+        "samples_per_s": (told["throughput"] or {}).get("samples_per_s"),
+        "verdict": (told["verdict"] or {}).get("kind"),
     }
 
 

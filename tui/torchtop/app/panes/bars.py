@@ -86,12 +86,12 @@ def _marks(view: View, snapshot: Snapshot) -> list[Span]:
 
 _LIVE_FIRST = ("help", "quit", "stop", "restart", "logs", "zoom", "workload", "save", "pause")
 _OF_A_SESSION = frozenset({"stop", "restart", "stacks", "save", "options", "logs", "events"})
-_ENDED_FIRST = ("help", "quit", "workload", "pick", "start", "logs", "zoom", "save")
+_ENDED_FIRST = ("help", "quit", "workload", "pick", "start", "sessions", "logs", "zoom", "save")
 _REPLAY_FIRST = ("help", "quit", "pause", "10 s back", "10 s on", "end", "faster", "logs", "zoom")
 _OF_A_REPLAY = frozenset(
     {"10 s back", "10 s on", "10 min back", "10 min on", "start of it", "end", "faster", "slower"}
 )
-_IDLE_FIRST = ("help", "quit", "workload", "pick", "zoom", "older session")
+_IDLE_FIRST = ("help", "quit", "workload", "pick", "sessions", "zoom", "older session")
 
 
 def footer(view: View, width: int, keys: Mapping[str, str]) -> Row:
@@ -106,7 +106,7 @@ def footer(view: View, width: int, keys: Mapping[str, str]) -> Row:
     if view.busy:
         spans += [(clean(view.busy, 200), "accent"), ("   ", "")]
     live = view.snapshot is not None and (view.snapshot.live or view.snapshot.status == "lost")
-    first = _LIVE_FIRST if live else _IDLE_FIRST if view.idle else _ENDED_FIRST
+    first: tuple[str, ...] = _LIVE_FIRST if live else _IDLE_FIRST if view.idle else _ENDED_FIRST
     useless = {"start"} if live else _OF_A_SESSION if view.idle else {"stop", "stacks"}
     if view.snapshot is not None and failed(view.snapshot):
         first = ("failure", *first)

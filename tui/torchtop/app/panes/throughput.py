@@ -9,20 +9,34 @@ from torchtop.app.charts.bar import meter
 from torchtop.app.charts.plot import Bucket, columns, nice_ceiling
 from torchtop.app.charts.spark import spark
 from torchtop.app.format import NA, count, duration, known, percent, quantity, rate
-from torchtop.app.panes.parts import child, ratio, records
+from torchtop.app.panes.parts import child, joined, ratio, records
 from torchtop.app.text import Row, Span, clean, fit, row_width, spread
 from torchtop.app.view import View
 from torchtop.session.state import Snapshot
+
+_BOTH_FROM = 44
+"""Cells from which on the heading has room for the speed-up and the steps."""
+
+_BASELINE_FROM = 6
+"""Rows from which on the baseline is named."""
 
 _SCALE_FROM = 4
 """Rows from which on the chart's top edge is labelled."""
 
 
 def aside(view: View, width: int) -> list[Span]:
-    """Steps a second."""
+    """The speed-up against the baseline, and steps a second."""
     throughput = child(view.snapshot.analysis if view.snapshot else None, "throughput")
     steps = known(throughput.get("steps_per_s"))
-    return [] if steps is None else [(rate(steps), ""), (" steps/s", "dim")]
+    found = _speed_up(view)
+    parts: list[list[Span]] = []
+    if found is not None:
+        parts.append(
+            [(f"{found[0]:.2f}x", "ok" if found[0] >= 1 else "warn"), (" baseline", "dim")]
+        )
+    if steps is not None and (not parts or width >= _BOTH_FROM):
+        parts.append([(rate(steps), ""), (" steps/s", "dim")])
+    return joined(parts)
 
 
 def body(view: View, width: int, height: int) -> list[Row]:
@@ -32,6 +46,8 @@ def body(view: View, width: int, height: int) -> list[Row]:
     if snapshot is None or not analysis:
         return [fit([("nothing measured yet", "dim")], width)][:height]
     rows = [_rate(snapshot, width)]
+    if height >= _BASELINE_FROM:
+        rows += _baseline(view, snapshot, width)
     tail = [_progress(view, snapshot, width), *_scalars(view, snapshot, width)]
     tail = tail[: max(0, height - 1)]
     room = height - len(rows) - len(tail)
@@ -76,6 +92,35 @@ def _minute_rate(minute: Mapping[str, Any]) -> float | None:
 
 def _mean(values: Sequence[float]) -> Bucket | None:
     return Bucket(sum(values) / len(values), max(values)) if values else None
+
+
+def _speed_up(view: View) -> tuple[float, str, float] | None:
+    """How many times as fast as the baseline, in which unit, and the baseline's value.
+
+    None without a baseline, where it is this session, and where they have no unit in common.
+    """
+    base, snapshot = view.baseline, view.snapshot
+    if base is None or snapshot is None or base.session == snapshot.meta.get("id"):
+        return None
+    return base.speed_up(child(snapshot.analysis, "throughput"))
+
+
+def _baseline(view: View, snapshot: Snapshot, width: int) -> list[Row]:
+    """The difference from the baseline, and what that is."""
+    base = view.baseline
+    if base is None:
+        return []
+    if base.session == snapshot.meta.get("id"):
+        return [fit([("● ", "ok"), ("the baseline of its workload", "dim")], width)]
+    name = clean(base.name, 60)
+    found = _speed_up(view)
+    if found is None:
+        return [fit([("● ", "ok"), (f"baseline {name}", "dim")], width)]
+    times, unit, then = found
+    change = f"{times - 1:+.0%}".replace("%", " %") if times < 10 else f"{times:.0f}x"
+    style = "ok" if times >= 1 else "warn"
+    told = f" on {name}, {rate(then)} {unit}"
+    return [fit([("● ", "ok"), (change, style), (told, "dim")], width)]
 
 
 def _rate(snapshot: Snapshot, width: int) -> Row:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from textual.widget import Widget
 
 from torchtop.app.controller import LeftBehind
+from torchtop.app.messages import Follow
 from torchtop.app.text import clean, cut
 from torchtop.session.stacks import RankStack
 from torchtop.session.state import Snapshot
@@ -205,6 +206,17 @@ class Requests(Widget):
     def action_session(self, direction: int) -> None:
         """Show another session."""
         self.app.operations.neighbour(direction)
+
+    def action_browse(self) -> None:
+        """List all sessions, and show the one that is picked."""
+        from torchtop.app.browser.screen import Browser
+
+        def picked(follow: Follow | None) -> None:
+            if follow is not None:
+                self.app.operations.shown = follow.directory
+                self.app.post_message(follow)
+
+        self.app.push_screen(Browser(), picked)
 
     def action_quit(self) -> None:
         """Leave; with a live run ask what becomes of it."""

@@ -1,0 +1,115 @@
+"""Sessions at a glance, and the baselines that are kept of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from session.made import held_lock, session, write
+from session.made_summary import ended
+from torchtop.session.baselines import Watched, mark, read_baselines, unmark
+from torchtop.session.load import load_paths
+from torchtop.session.overview import Overview, entry_of
+from torchtop.session.paths import SessionError, SessionPaths
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TORCHTOP_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+class TestEntry:
+    def test_of_one_that_has_ended_its_summary_counts(self, tmp_path: Path) -> None:
+        root = ended(tmp_path / "s", 8000.0, 1000.0, status="failed", exit={"message": "no memory"})
+        entry = entry_of(SessionPaths(root))
+        assert (entry.state, entry.rate, entry.unit) == ("failed", 8000.0, "samples/s")
+        assert (entry.name, entry.workload, entry.started_s) == ("train", "resnet50-cifar10", 1000)
+        assert (entry.headline, entry.options) == ("no memory", "batch=256")
+        assert not entry.live
+
+    def test_of_one_that_runs_its_last_analysis_counts(self, tmp_path: Path) -> None:
+        paths = session(tmp_path / "s", wall_s=1000.0)
+        rates = {"samples_per_s": None, "tokens_per_s": 9.0}
+        told = {"kind": "analysis", "steps": 7, "throughput": rates, "verdict": {"kind": "DATA"}}
+        write(paths.analysis, "analyst", {**told, "steps": 6}, told)
+        with held_lock(paths.node("host-a").lock):
+            entry = entry_of(paths)
+        assert (entry.state, entry.steps, entry.rate) == ("detached", 7, 9.0)
+        assert (entry.unit, entry.verdict) == ("tokens/s", "DATA")
+        assert entry.live
+
+    def test_without_a_summary_the_supervisors_last_word_counts(self, tmp_path: Path) -> None:
+        paths = session(tmp_path / "s")
+        write(paths.node("host-a").events, "supervisor", {"kind": "end", "status": "stopped"})
+        assert entry_of(paths).state == "stopped"
+
+    def test_without_an_end_and_a_supervisor_it_is_lost(self, tmp_path: Path) -> None:
+        paths = session(tmp_path / "s")
+        write(paths.node("host-a").events, "supervisor")
+        paths.node("host-a").lock.touch()
+        assert entry_of(paths).state == "lost"
+
+    def test_odd_files_are_missing_values(self, tmp_path: Path) -> None:
+        odd = {"throughput": 3, "verdict": [], "wall_s": "x", "steps": None, "status": {}}
+        entry = entry_of(SessionPaths(ended(tmp_path / "s", 8000.0, **odd)))
+        assert (entry.rate, entry.verdict, entry.wall_s, entry.steps) == (None, "", None, None)
+
+
+def test_an_ended_session_is_read_once_until_its_summary_changes(tmp_path: Path) -> None:
+    root = ended(tmp_path / "s", 8000.0)
+    overview = Overview()
+    first = overview.look([SessionPaths(root)])[0]
+    assert overview.look([SessionPaths(root)])[0] is first
+    told = json.loads((root / "summary.json").read_text())
+    (root / "summary.json").write_text(json.dumps({**told, "steps": 5}))
+    os.utime(root / "summary.json", (1, 1))
+    assert overview.look([SessionPaths(root)])[0].steps == 5
+
+
+class TestBaselines:
+    def test_one_is_kept_for_each_workload(self, home: Path, tmp_path: Path) -> None:
+        for name, rate, workload in (("a", 8000.0, "x"), ("b", 9000.0, "x"), ("c", 10.0, "y")):
+            root = ended(tmp_path / name, rate, workload=workload)
+            mark(load_paths(SessionPaths(root)))
+        kept = read_baselines()
+        assert {workload: base.session for workload, base in kept.items()} == {"x": "b", "y": "c"}
+        assert (home / "baselines.json").stat().st_mode & 0o077 == 0
+        unmark("x")
+        assert set(read_baselines()) == {"y"}
+
+    def test_the_speed_up_is_in_a_unit_that_both_have(self, home: Path, tmp_path: Path) -> None:
+        base = mark(load_paths(SessionPaths(ended(tmp_path / "a", 8000.0))))
+        assert base.speed_up({"samples_per_s": 10_000.0}) == (1.25, "samples/s", 8000.0)
+        assert base.speed_up({"samples_per_s": None, "steps_per_s": 31.25}) == (
+            1.0,
+            "steps/s",
+            31.25,
+        )
+        assert base.speed_up({"tokens_per_s": 5.0}) is None
+
+    def test_a_session_without_figures_is_none(self, home: Path, tmp_path: Path) -> None:
+        with pytest.raises(SessionError, match="cannot be a baseline"):
+            mark(load_paths(SessionPaths(ended(tmp_path / "a", None))))
+        assert read_baselines() == {}
+
+    def test_a_file_that_makes_no_sense_has_none(self, home: Path) -> None:
+        home.mkdir()
+        for text in ("", "[]", '{"baselines": [1]}', '{"baselines": {"x": 1, "y": {}}}'):
+            (home / "baselines.json").write_text(text)
+            assert all(not base.rates for base in read_baselines().values())
+
+    def test_a_watcher_sees_a_change_and_an_end(self, home: Path, tmp_path: Path) -> None:
+        watched = Watched()
+        assert watched.of("resnet50-cifar10") is None
+        mark(load_paths(SessionPaths(ended(tmp_path / "a", 8000.0))))
+        found = watched.of("resnet50-cifar10")
+        assert found is not None and found.session == "a"
+        mark(load_paths(SessionPaths(ended(tmp_path / "another", 9000.0))))
+        found = watched.of("resnet50-cifar10")
+        assert found is not None and found.session == "another"
+        (home / "baselines.json").unlink()
+        assert watched.of("resnet50-cifar10") is None
