@@ -61,9 +61,11 @@ def _watch(paths: SessionPaths, interval_s: float, signals: _Signals) -> int:
     print(f"session {paths.id}  ({paths.root})", flush=True)
     if problem := describe(paths).get("problem"):
         _tell(f"{problem}: what was started, and how, is not known")
-    due = time.monotonic()
+    due, told = time.monotonic(), set[str]()
     while True:
         snapshot = follower.poll()
+        for hint in _hints(snapshot, told):
+            print(f"{duration(snapshot.elapsed_s):>7}  hint: {hint}", flush=True)
         if signals.detached:
             _tell(f"detached; the run goes on. Watch it with: torchtop attach {reference(paths)}")
             return DETACHED
@@ -73,6 +75,15 @@ def _watch(paths: SessionPaths, interval_s: float, signals: _Signals) -> int:
         due = max(due + interval_s, time.monotonic())
         while (left := due - time.monotonic()) > 0 and not signals.detached:
             time.sleep(min(left, 0.2))
+
+
+def _hints(snapshot: Snapshot, told: set[str]) -> list[str]:
+    """The hints that are not in `told` yet; now they are."""
+    events = (event for event in snapshot.events if event.get("kind") == "hint")
+    fresh = [str(event.get("message")) for event in events]
+    fresh = [hint for hint in dict.fromkeys(fresh) if hint not in told]
+    told.update(fresh)
+    return [safe(hint) for hint in fresh]
 
 
 def line(snapshot: Snapshot) -> str:

@@ -22,6 +22,7 @@ from torchtop.launch.children import Child
 from torchtop.launch.command_tree import CommandTree
 from torchtop.launch.disk import DiskWatch
 from torchtop.launch.exit_cause import Stop, exit_record, signal_name
+from torchtop.launch.hints import Hints
 from torchtop.launch.journal import Journal
 from torchtop.launch.ladder import MODES, Rung
 from torchtop.launch.oom import MemoryWatch
@@ -83,10 +84,12 @@ class Supervisor:
         self._memory = MemoryWatch()
         self._disk = DiskWatch(paths, events)
         self._stacks = Stacks(paths, events)
+        self._hints = Hints(paths, spec, events)
 
     def run(self, command: list[str]) -> None:
         """Start everything, wait for the end of the run, and leave nothing behind."""
         self._start_helpers()
+        self._hints.begin()
         self._start_agent(command)
         started_s = time.monotonic()
         while not self._tree.is_gone:
@@ -106,6 +109,7 @@ class Supervisor:
             self._take_requests()
             self._check_limits(started_s)
             self._disk.look()
+            self._hints.look(self._helper_pids)
         except Exception:
             self._events.complain("the supervisor failed to look at the session")
 
@@ -230,6 +234,7 @@ class Supervisor:
             if not rank.told:
                 self._tell_exit(rank, codes.get(rank.rank))
         record = exit_record(found)
+        self._hints.end(ended_well=record["cause"] == "completed")
         self._events.write("exit", **record)
         if sampler := self._helpers.get("sampler"):
             helpers.end(sampler, _SAMPLER_END_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import platform
+import sys
 from typing import Any, Dict, List, Optional
 
 Facts = Dict[str, Any]
@@ -144,6 +145,30 @@ def reduced(model: Any) -> Facts:
     except ValueError:
         sizes = None
     return {"buckets": sizes, "comm_hook": str(data.get("comm_hook") or "") or None}
+
+
+_OTHER_MEANS = ("horovod", "mpi4py", "byteps", "smdistributed")
+"""Packages by which ranks may talk without torch.distributed."""
+
+
+def collectives(torch: Any) -> Optional[int]:
+    """How many collective operations this rank has begun, in all its groups.
+
+    Returns:
+        None where it may talk to others by other means, or where torch does not say.
+    """
+    if any(name in sys.modules for name in _OTHER_MEANS):
+        return None
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return 0
+    try:
+        if distributed.rpc.is_available() and distributed.rpc._is_current_rpc_agent_set():
+            return None
+        world = distributed.distributed_c10d._world
+        return sum(int(group._get_sequence_number_for_group()) for group in world.pg_map)
+    except (AttributeError, RuntimeError):
+        return None
 
 
 def optimizer(instance: Any) -> Facts:

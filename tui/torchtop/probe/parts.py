@@ -11,6 +11,9 @@ _SETTLES_AFTER = 5
 """Steps: DDP rebuilds its buckets after the first backward passes."""
 
 
+_COUNTED_OVER = 10
+"""Steps over which collective operations are counted."""
+
 _attribute = object.__getattribute__
 
 
@@ -31,6 +34,8 @@ class Parts:
         self.may_hide_optimizer = False
         """Whether the code around a backward pass is compiled."""
         self._settles_at = 0
+        self._counted: Optional[Tuple[int, Optional[int]]] = None
+        self._has_counted = False
         self._told: Dict[Tuple[str, int], Dict[str, Any]] = {}
 
     def model_made(self, model: Any, step: int) -> None:
@@ -70,6 +75,7 @@ class Parts:
             Whether all there is to know can be known by now.
         """
         models, settled = self.models(), step >= self._settles_at
+        self.count_collectives(step)
         for model in models:
             told = {**self._told.get(("ddp", id(model)), {}), **facts.ddp_settings(model)}
             if settled:
@@ -84,7 +90,30 @@ class Parts:
         except Exception as error:
             # Steps are measured all the same.
             self._tell_news("precision", {"error": "{}: {}".format(type(error).__name__, error)})
-        return settled
+        return settled and self._counted is not None
+
+    def count_collectives(self, step: int, at_end: bool = False) -> None:
+        """Tell, once, how many collective operations some steps have taken.
+
+        Args:
+            step: the one under way.
+            at_end: whether there will be no more steps, so that fewer must do.
+        """
+        if self._has_counted:
+            return
+        if self._counted is None:
+            if step > 0:
+                self._counted = step, facts.collectives(self._torch)
+            return
+        since, before = self._counted
+        if step - since < (1 if at_end else _COUNTED_OVER):
+            return
+        self._has_counted = True
+        now = facts.collectives(self._torch)
+        # Fewer than before: a group has been destroyed, and its count with it.
+        known = before is not None and now is not None and now >= before
+        count = now - before if known else None  # type: ignore[operator]
+        self._tell("collectives", from_step=since, to_step=step, count=count)
 
     def _tell_news(self, subject: str, told: Dict[str, Any], key: int = 0) -> None:
         """Tell facts, unless they are those that were told last of the same."""

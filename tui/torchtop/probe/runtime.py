@@ -331,6 +331,7 @@ class Probe(Guarded):
         try:
             # Also of a probe that is out: the steps that were in flight then are good ones.
             self._meter.settle() if self.disabled else self._meter.finish()
+            self._parts.count_collectives(self._meter.step, at_end=True)
         except Exception as error:
             self.disable(error)
         self._writer.finish()

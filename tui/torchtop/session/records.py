@@ -45,6 +45,8 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    compiled), frames, graphs, graph_breaks (counts so far)
                    "ddp", "precision" and "compile" come again, whole, when something has changed
                    subject "optimizer": optimizer (class name), foreach, fused, parameter_groups
+                   subject "collectives": from_step, to_step, count (collective operations that
+                   the rank has begun in between in all its groups, or null where not known)
                    subject "script": key/value pairs told by a built-in workload, such as
                    synthetic_data (true: the files were made up), total_steps
     ``steps``      columns of equal length over the recorded steps (`is_recorded`), integers:
@@ -89,6 +91,8 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
     ``leftover``   process_pid, state, name: what could not be ended
     ``gpu_held``   process_pids, waited_s: ended processes that a GPU's process list still shows
     ``rank_exit``  rank, process_pid, code (int or null), signal (name or null)
+    ``hint``       what (alone|not_training|not_entered|own_ranks), message (a sentence): something
+                   about what is run that a user would not see; each once
     ``exit``       cause (see CAUSES), rank (the first to fail, or null), code, signal, message,
                    traceback (text or null), log_tail (lines)
     ``end``        status (done|failed|stopped); nothing follows

@@ -49,6 +49,7 @@ def _head(summary: Mapping[str, Any]) -> list[str]:
         lines.append(f"- incomplete: {escape(summary['problem'])}")
     if options:
         lines.append(f"- options: {', '.join(options)}")
+    lines += [f"- note: {escape(hint)}" for hint in summary.get("hints") or ()]
     if summary["synthetic_data"]:
         lines.append("- data: synthetic (made up in the data set's file format)")
     return lines

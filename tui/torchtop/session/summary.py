@@ -80,7 +80,8 @@ def build_summary(paths: SessionPaths) -> dict[str, Any]:
         **_steps(total, min((rank.steps_done for rank in ranks), default=None)),
         "phases": _shares(total["phases_us"], total["recorded"]),
         "ranks": _ranks(ranks, total["ranks"]),
-        **_verdicts(minutes),
+        **_verdicts(minutes, trained=bool(ranks)),
+        "hints": [str(e.get("message")) for e in events if e["kind"] == "hint"],
         "probe": _probe(ranks),
         "loss": _loss(minutes),
     }
@@ -324,9 +325,9 @@ def _energy(records: list[Record], position: int) -> float | None:
     return round(float(read[-1] - read[0]), 1)
 
 
-def _verdicts(minutes: list[Record]) -> dict[str, Any]:
+def _verdicts(minutes: list[Record], trained: bool) -> dict[str, Any]:
     """Verdicts of the run, the longest as ``verdict`` too, and the findings that stood beside."""
-    verdicts = _longest_first(minutes, "verdicts")
+    verdicts = _longest_first(minutes, "verdicts") if trained else []
     if verdicts and verdicts[0]["kind"] == "UNDECIDED" and not verdicts[0]["seconds"]:
         verdicts[0] |= {"headline": _TOO_SHORT, "evidence": []}
     return {

@@ -101,6 +101,8 @@ def _words(event: Mapping[str, Any]) -> tuple[str, str]:
         good = cause in failure.IN_ORDER
         message = clean(event.get("message") or "", 200)
         return f"exit: {cause}{': ' + message if message else ''}", "ok" if good else "critical"
+    if kind == "hint":
+        return clean(event.get("message") or "", 300), "note"
     if kind == "end":
         return f"session {clean(event.get('status'), 20)}", "value"
     return "", ""
