@@ -138,6 +138,19 @@ def test_on_the_cpu_ranks_are_counted(tmp_path: Path) -> None:
     assert (spec.device, spec.nproc) == ("cpu", 2)
 
 
+def test_a_rank_has_as_many_threads_alone_as_among_the_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, machine = planned(tmp_path, "gpt2-small --device cpu --nproc 1,2,4 -o batch=8")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+    limit = Limit(30, 10.0, 5)
+    assert {machine.launch(c, limit, plan, "x").env["OMP_NUM_THREADS"] for c in plan.cells} == {"4"}
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert "OMP_NUM_THREADS" not in machine.launch(plan.cells[0], limit, plan, "x").env
+
+
 def test_a_path_may_have_a_comma_in_it(tmp_path: Path) -> None:
     folder = tmp_path / "a,b"
     folder.mkdir()

@@ -144,10 +144,13 @@ class TestTorchrun:
         (tmp_path / "distributed").mkdir()
         run = tmp_path / "distributed" / "run.py"
         found = Interpreter("/x/python", "3.11.1", tmp_path)
-        run.write_text('"--redirects", "--shutdown-timeout", "--shutdown_timeout"')
+        run.write_text('"--nproc-per-node", "--redirects", "--shutdown-timeout"')
         assert "--shutdown-timeout=8" in torchrun.command(SPEC, self.paths, found)
-        run.write_text('"--redirects"')
-        assert not [x for x in torchrun.command(SPEC, self.paths, found) if "shutdown" in x]
+        run.write_text('"--nproc_per_node", "--redirects"')
+        command = torchrun.command(SPEC, self.paths, found)
+        assert not [x for x in command if "shutdown" in x]
+        # PyTorch 1.12 knows underscores alone.
+        assert {"--nproc_per_node=2", "--log_dir=/sessions/abc/logs", "--rdzv_id=abc"} <= {*command}
 
     def test_the_script_comes_after_the_separator(self) -> None:
         command = torchrun.command(SPEC, self.paths, inspect(sys.executable))

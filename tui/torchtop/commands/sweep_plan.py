@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -120,7 +121,13 @@ class Machine:
             spec = workload_spec(self.entry, options, args, Path(plan.cwd))
         except UsageError as error:
             raise LaunchError(str(error)) from None
-        return replace(spec, sweep={"id": sweep, "cell": cell.id})
+        spec = replace(spec, sweep={"id": sweep, "cell": cell.id})
+        if cuda or "OMP_NUM_THREADS" in os.environ:
+            return spec
+        # A rank alone has no more cores than one of many: else nothing could scale.
+        most = max(one.devices for one in plan.cells if one.place.skip is None)
+        threads = max(1, len(os.sched_getaffinity(0)) // most)
+        return replace(spec, env={"OMP_NUM_THREADS": str(threads), **spec.env})
 
 
 def _values(entry: Entry, cell: Cell) -> dict[str, Value]:

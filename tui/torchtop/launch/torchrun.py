@@ -56,7 +56,15 @@ def command(spec: LaunchSpec, paths: SessionPaths, interpreter: Interpreter) -> 
     ]
     if interpreter.torchrun_knows("--shutdown-timeout"):
         flags.append(f"--shutdown-timeout={max(1, round(spec.shutdown_timeout_s))}")
+    if not interpreter.torchrun_knows("--nproc-per-node"):
+        flags = [_with_underscores(flag) for flag in flags]
     return [*launcher(interpreter), *flags, "--", str(paths.stage / "rank.py"), *spec.argv]
+
+
+def _with_underscores(flag: str) -> str:
+    """A flag as PyTorch 1 spells it: ``--nproc_per_node=2``."""
+    name, equals, value = flag.partition("=")
+    return "--" + name[2:].replace("-", "_") + equals + value
 
 
 def environment(

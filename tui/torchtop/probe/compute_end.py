@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Callable
 
+from .old_torch import prehook_of
+
 
 class ComputeEnd:
     """Calls back at the end of a backward pass's compute.
@@ -47,7 +49,7 @@ class ComputeEnd:
             gone through again.
         """
         node = getattr(root, "grad_fn", None)
-        return () if node is None else (node.register_prehook(self._at_start[code]),)
+        return () if node is None else (prehook_of(root, node)(self._at_start[code]),)
 
     def _begins(self, ended: Callable[[], None], _gradients: Any) -> None:
         try:

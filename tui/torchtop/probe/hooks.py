@@ -12,6 +12,7 @@ import types
 from pathlib import Path
 from typing import Any, Callable, Optional
 
+from . import old_torch
 from .dynamo import leave_alone, tracing
 from .runtime import Probe
 
@@ -87,7 +88,7 @@ def _patch_loader(probe: Probe, torch: Any) -> None:
 
 def _patch_backward(probe: Probe, torch: Any) -> None:
     original = torch.autograd.backward
-    in_backward = torch._C._current_graph_task_id
+    in_backward = old_torch.current_graph_task(torch)
     compiling = tracing(torch)
     begins, ends = probe.backward_begins, probe.backward_ends
 
@@ -118,13 +119,12 @@ def _patch_optimizer(probe: Probe, torch: Any) -> None:
         if not compiling():
             ends()
 
-    optimizer.register_optimizer_step_pre_hook(before)
-    optimizer.register_optimizer_step_post_hook(after)
+    old_torch.hook_steps(optimizer, before, after)
 
 
 def _patch_scaler(probe: Probe, torch: Any) -> None:
     # The base class of both names; it moved to torch.amp in 2.3.
-    scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
+    scaler = getattr(getattr(torch, "amp", None), "GradScaler", None) or torch.cuda.amp.GradScaler
     compiling, original = tracing(torch), scaler.step
 
     @functools.wraps(original)
