@@ -117,6 +117,20 @@ BROKEN: dict[str, Callable[[str, Record], Record | None]] = {
         if r.get("subject") == "loader"
         else r
     ),
+    "a loader without batches": lambda source, r: (
+        r | {"batches": 0, "batch_size": None, "first_batch": None}
+        if r.get("subject") == "loader"
+        else r
+    ),
+    "no time between steps": of_steps(lambda r: r | {"end_ns": [START_NS] * len(r["step"])}),
+    "a wall clock that is an hour off": lambda source, r: (
+        r | {"wall_s": r["wall_s"] + 3600, "boot_id": "other", "host": "b"}
+        if r["kind"] == "header" and source == source_of(1)
+        else r
+    ),
+    "all clocks jump": lambda source, r: (
+        later(r, 7200 * SECOND_NS) if r["mono_ns"] > START_NS + 4 * SECOND_NS else r
+    ),
     "an empty batch": lambda source, r: (
         r | {"first_batch": {"bytes": 0, "samples": 0}} if r.get("subject") == "loader" else r
     ),

@@ -19,7 +19,7 @@ from .pace import Paces
 from .pauses import NO_PAUSES
 from .ranks import Pause, RankState
 from .rollup import Rollup
-from .rows import integer, parse_steps
+from .rows import integer, parse_steps, world_size
 from .sampled import with_skipped
 from .select import is_startup, select, usual_work_us
 from .standing import Standing, stood
@@ -145,7 +145,7 @@ class Analyser:
 
     def _begin(self, attempt: int, header: dict[str, Any]) -> None:
         self._attempt = attempt
-        told = integer(header.get("world_size"))
+        told = world_size(header.get("world_size"))
         self._world_size = self._fixed_world_size or told or 1
         self._aligner = Aligner(self._world_size)
         self._ranks.clear()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .candidate import Candidate, sticky_phase
 from .copies import Copies, copies
 from .facts import Facts
@@ -33,6 +35,7 @@ def candidates(
     if window.cuda:
         found = with_starving(window, facts, [c for c in found if c], copied, held, limits)
     known = [candidate for candidate in found if candidate is not None and candidate.share > 0]
+    known = [replace(c, share=1.0) if c.share > 1 else c for c in known]  # of what cannot be
     return tuple(sorted(known, key=lambda candidate: -candidate.share))
 
 

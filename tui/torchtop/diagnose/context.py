@@ -109,7 +109,7 @@ def _rank(
         ready=_mean(ready),
         queue=workers * prefetch if workers and prefetch else None,
         gpu_uuid=state.gpu_uuid,
-        gpu=_gpu(state, node, span),
+        gpu=_gpu(state, node, span, limits),
         retries=retries,
         retries_s=retries_s,
         reserved_bytes=integer(state.memory[-1].get("reserved_bytes")) if state.memory else None,
@@ -120,11 +120,15 @@ def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
 
 
-def _gpu(state: RankState, node: NodeState | None, span: tuple[int, int]) -> GpuFacts:
+def _gpu(
+    state: RankState, node: NodeState | None, span: tuple[int, int], limits: Thresholds
+) -> GpuFacts:
     place = node.position(state.gpu_uuid) if node is not None else None
     if node is None or place is None:
         return GpuFacts()
     ticks = node.between(*span)
+    if len(ticks) < limits.device_ticks:
+        ticks = []
     known = node.gpus[place]
     used = [integer(gpu_value(tick, "memory_used_bytes", place)) for tick in ticks]
     means = {name: gpu_mean(ticks, name, place) for name in _MEANS}

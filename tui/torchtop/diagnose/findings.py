@@ -67,7 +67,7 @@ def _in_place_of(verdict: Verdict, finding: Verdict, scene: Scene) -> Verdict:
     nameless = verdict.kind in ("COMPUTE-BOUND", "UNDECIDED")
     share, bound = verdict.share, verdict.gain_bound
     if nameless:
-        share = _cost(finding, scene) or None
+        share = min(1.0, max(0.0, _cost(finding, scene))) or None
         bound = None if share is None else 1 / (1 - min(share, 0.99))
     cost = "" if share is None else f", costing {words.percent(share)}"
     cost += "" if bound is None else f": up to {words.times(bound)} faster"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from . import words
-from .rows import integer, number
+from .rows import integer, number, plain
 
 _TOTALS = 64
 _BEATS = 64
@@ -15,6 +15,13 @@ _BEATS = 64
 _MEMORY = 32
 """More than two minutes, at one in five seconds."""
 _PAUSES = 512
+
+
+_COUNTS = (
+    *("workers", "prefetch_factor", "batch_size", "batches", "bytes", "samples", "tokens"),
+    *("parameters", "gradient_bytes", "bucket_cap_bytes", "total_steps"),
+)
+"""What ``facts`` tell as whole numbers."""
 
 
 class Totals(NamedTuple):
@@ -105,9 +112,9 @@ class RankState:
             return
         if subject == "loader":
             number_of = integer(record.get("loader")) or 0
-            self.loaders.setdefault(number_of, {}).update(record)
+            self.loaders.setdefault(number_of, {}).update(_sound(record))
         else:
-            self.facts.setdefault(subject, {}).update(record)
+            self.facts.setdefault(subject, {}).update(_sound(record))
 
     def take_totals(self, record: dict[str, Any]) -> None:
         """Keep a ``totals`` record.
@@ -198,3 +205,16 @@ class RankState:
         if not self.beats or self.beats[-1].marker is None:
             return None
         return words.doing_after(self.beats[-1].marker)
+
+
+def _sound(facts: dict[str, Any]) -> dict[str, Any]:
+    """Facts, in which each number is one, or None."""
+    sound: dict[str, Any] = {}
+    for name, value in facts.items():
+        if name in _COUNTS:
+            sound[name] = integer(value)
+        elif name == "first_batch":
+            sound[name] = _sound(value) if isinstance(value, dict) else None
+        else:
+            sound[name] = plain(value)
+    return sound

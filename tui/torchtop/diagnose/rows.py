@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .frontier import FRONTIER_PHASES, LOCAL_PHASES, Row
@@ -21,20 +21,39 @@ _PLAIN_COLUMNS = (
 )
 
 
+_LARGEST = 2**63
+_MOST_RANKS = 65_536
+"""More than any run has: what is kept of each rank takes memory."""
+
+
 def integer(value: Any) -> int | None:
-    """A number as an integer; None for anything else."""
-    if type(value) is int:
-        return value
+    """A number as an integer; None for anything else, or what no 64 bits can hold."""
     if isinstance(value, float) and math.isfinite(value):
-        return int(value)
-    return None
+        value = int(value)
+    return value if type(value) is int and abs(value) <= _LARGEST else None
+
+
+def world_size(value: Any) -> int | None:
+    """A number of ranks; None for anything that cannot be one."""
+    size = integer(value)
+    return size if size is not None and 0 < size <= _MOST_RANKS else None
 
 
 def number(value: Any) -> float | None:
-    """A finite number as a float; None for anything else."""
+    """A finite number as a float; None for anything else, or what no 64 bits can hold."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return float(value) if math.isfinite(value) else None
+    return float(value) if abs(value) <= _LARGEST else None  # not a number is no less either
+
+
+def plain(value: Any) -> Any:
+    """The same value, in which each number that cannot be one is None."""
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    odd = isinstance(value, (int, float)) and not isinstance(value, bool) and number(value) is None
+    return None if odd else value
 
 
 def parse_steps(record: dict[str, Any]) -> list[Row]:
@@ -55,8 +74,8 @@ def parse_steps(record: dict[str, Any]) -> list[Row]:
     hosts = _column(record, "host_us", size)
     phases = zip(*(_column(record, name, size) for name in _PHASE_COLUMNS), strict=True)
     plain = zip(*(_column(record, name, size) for name in _PLAIN_COLUMNS), strict=True)
-    host_phases = _by_phase(record, size, _HOST_COLUMNS, "backward_host_us")
-    lag_phases = _by_phase(record, size, _LAG_COLUMNS, "lag_other_us")
+    host_phases = _by_phase(record, size, _HOST_COLUMNS, "backward_host_us", _duration)
+    lag_phases = _by_phase(record, size, _LAG_COLUMNS, "lag_other_us", integer)
     rows: list[Row] = []
     for index, (values, others) in enumerate(zip(phases, plain, strict=True)):
         step = integer(steps[index])
@@ -66,7 +85,7 @@ def parse_steps(record: dict[str, Any]) -> list[Row]:
         row = _row(step, stamp if end is None else end, values, others)
         rows.append(
             row._replace(
-                host_us=integer(hosts[index]),
+                host_us=_duration(hosts[index]),
                 local_host_us=host_phases[index],
                 local_lag_us=lag_phases[index],
             )
@@ -79,6 +98,7 @@ def _row(step: int, end_ns: int, values: Sequence[Any], others: Sequence[Any]) -
     known = [max(0, value or 0) for value in phases]
     unknown = [n for n, value in zip(FRONTIER_PHASES, phases, strict=True) if value is None]
     data_host, lag_forward, lag_backward, lag_width, samples, tokens = map(integer, others)
+    data_host, lag_width = _duration(data_host), _duration(lag_width)
     return Row(
         step=step,
         end_ns=end_ns,
@@ -102,8 +122,18 @@ def _column(record: dict[str, Any], name: str, size: int) -> list[Any]:
     return [None] * size
 
 
+def _duration(value: Any) -> int | None:
+    """An integer that is not negative; None for anything else."""
+    known = integer(value)
+    return known if known is not None and known >= 0 else None
+
+
 def _by_phase(
-    record: dict[str, Any], size: int, names: Sequence[str], telling: str
+    record: dict[str, Any],
+    size: int,
+    names: Sequence[str],
+    telling: str,
+    known: Callable[[Any], int | None],
 ) -> list[tuple[int | None, ...] | None]:
     """Columns of each phase as a tuple a row.
 
@@ -112,4 +142,4 @@ def _by_phase(
     if telling not in record:
         return [None] * size
     columns = [_column(record, name, size) for name in names]
-    return [tuple(integer(value) for value in values) for values in zip(*columns, strict=True)]
+    return [tuple(known(value) for value in values) for values in zip(*columns, strict=True)]

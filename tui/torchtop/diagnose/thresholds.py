@@ -211,6 +211,9 @@ class Thresholds:
     """Own choice: a CPU run that leaves half of the cores idle has too few threads."""
 
     # --- devices ----------------------------------------------------------------------------------
+    device_ticks: int = 3
+    """Own choice: fewer of a sampler's ticks than this say nothing about a window: in a single one
+    the clocks of two busy H200s at their power limit were 11 % apart."""
     throttle_ticks: float = 0.50
     """Own choice: a clock that is held down in half of a window's ticks is throttled..."""
     throttle_held: float = 0.25

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import Any
 
 from . import words
-from .rows import integer
+from .rows import world_size
 from .verdict import Verdict, undecided
 
 
@@ -35,7 +35,7 @@ class Unseen:
             self.reasons.clear()
         kind = record.get("kind")
         if kind == "header":
-            self.world_size = integer(record.get("world_size")) or self.world_size
+            self.world_size = world_size(record.get("world_size")) or self.world_size
         elif kind == "probe" and record.get("disabled"):
             self.reasons[rank] = words.shortened(str(record["disabled"]), 300)
 
