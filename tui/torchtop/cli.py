@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -72,7 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _fail(message: str, status: int) -> int:
     line = "".join(c if c.isprintable() else "�" for c in " ".join(message.splitlines()))
-    print(f"torchtop: {line}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # nobody may be there to read it
+        print(f"torchtop: {line}", file=sys.stderr)
     return status
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from torchtop.app.view import ReplayPosition
 from torchtop.session.baselines import Watched
 from torchtop.session.follow import Follower
 from torchtop.session.paths import SessionPaths
+from torchtop.session.presence import watching
 from torchtop.session.replay import Replay
 from torchtop.session.state import Snapshot
 
@@ -118,7 +120,11 @@ class FollowThread(threading.Thread):
         self._baselines = Watched()
 
     def run(self) -> None:
-        """Look, tell, wait."""
+        """Look, tell, wait; whoever looks at a live session counts as its viewer."""
+        with nullcontext() if self._replay else watching(SessionPaths(self.directory)):
+            self._run()
+
+    def _run(self) -> None:
         source: Source | None = None
         logs = LogTail(SessionPaths(self.directory).logs)
         passed_s = 0.0

@@ -20,10 +20,11 @@ from torchtop.app import messages
 from torchtop.app.charts.glyphs import ASCII, UNICODE
 from torchtop.app.controller import Controller, LeftBehind
 from torchtop.app.follow import FollowThread
+from torchtop.app.gone import silence_if_gone
 from torchtop.app.keys import BINDINGS, PALETTE
 from torchtop.app.operations import Operations
 from torchtop.app.screens.main import MainScreen
-from torchtop.app.terminal import Terminal, ascii_only, detach_on_signals, silence_if_gone
+from torchtop.app.terminal import Terminal, ascii_only, detach_on_signals
 from torchtop.app.text import clean
 from torchtop.app.theme import DARK, THEMES, Palette, ansi_palette, theme_palette
 from torchtop.app.thrift import Front, ThriftyCompositor
@@ -94,8 +95,6 @@ class TorchtopApp(App[int]):
         self.main.set_class(self.view.glyphs.ascii, "-ascii")
         for signal in (self.app_suspend_signal, self.app_resume_signal):
             signal.subscribe(self, lambda _app: self.redraw())
-        if not self.is_headless:
-            detach_on_signals(lambda: self._loop_call(self.detach))
         self.begin()
 
     def begin(self) -> None:
@@ -109,10 +108,12 @@ class TorchtopApp(App[int]):
             self.update_view(snapshot=SessionState().snapshot())
             self.operations.idle()
 
-    def _loop_call(self, call: Any) -> None:
-        """Run something in the loop, from any thread or signal handler."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(call)
+    def detach_soon(self) -> bool:
+        """Leave, asked from any thread or signal handler; False when the app does not run yet."""
+        if self._loop is None:
+            return False
+        self._loop.call_soon_threadsafe(self.detach)
+        return True
 
     def follow(self, directory: Path, replay: bool = False) -> None:
         """Show another directory."""
@@ -316,15 +317,18 @@ def run_viewer(
     """
     for stream, name in ((sys.__stdin__, "input"), (sys.__stderr__, "error")):
         if stream is None or not stream.isatty():
-            print(
-                f"torchtop: standard {name} is no terminal; use --no-tui for plain lines",
-                file=sys.stderr,
-            )
+            told = f"torchtop: standard {name} is no terminal; use --no-tui for plain lines"
+            try:
+                print(told, file=sys.stderr)
+            except OSError:  # it was one, and has gone since
+                silence_if_gone()
+                return 0
             return 2
     error: BaseException | None = None
     status = 0
     try:
         app = TorchtopApp(controller, session, replay, interval_s, driver_class=Terminal)
+        detach_on_signals(app.detach_soon)
         app.run(mouse=os.environ.get("TORCHTOP_MOUSE") == "1")
         error, status = app.failure, app.return_code or 0
     except Exception as raised:

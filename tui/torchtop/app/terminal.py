@@ -63,14 +63,17 @@ def hang_up() -> None:
     os.kill(os.getpid(), signal.SIGHUP)
 
 
-def detach_on_signals(detach: Callable[[], None]) -> None:
-    """Make SIGHUP, SIGTERM and SIGINT leave in order; to be called on the main thread.
+def detach_on_signals(detach: Callable[[], bool]) -> None:
+    """Make SIGHUP, SIGTERM and SIGINT leave in order; to be called on the main thread, and early.
+
+    Before the screen is there: a terminal may be gone as soon as its keys are read, and its state
+    as it is then is what is restored.
 
     Plain handlers and not the loop's own: while a stalled terminal blocks the loop's thread, Python
     still runs these on it.
 
     Args:
-        detach: ends the app; safe to call from any thread.
+        detach: ends the app, safe to call from any thread; False when there is no app to end yet.
     """
     saved = _attributes()
 
@@ -78,7 +81,8 @@ def detach_on_signals(detach: Callable[[], None]) -> None:
         watchdog = threading.Timer(LEAVE_WITHIN_S, _leave_now, [saved])
         watchdog.daemon = True
         watchdog.start()
-        detach()
+        if not detach():
+            _leave_now(saved)
 
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, leave)
@@ -110,20 +114,3 @@ def ascii_only() -> bool:
     """Whether the terminal can show ASCII alone: its encoding is not UTF-8, or its font is poor."""
     encoding = (getattr(sys.__stderr__, "encoding", None) or "").lower().replace("-", "")
     return encoding != "utf8" or os.environ.get("TERM", "") in _ASCII_TERMINALS
-
-
-def silence_if_gone() -> None:
-    """Where the terminal has gone, send what is still to be written nowhere.
-
-    Python would else fail to write it at the end of the process, and exit with status 120.
-    """
-    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
-        try:
-            if stream is not None:
-                stream.flush()
-        except (OSError, ValueError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            for fd in (1, 2):
-                os.dup2(nowhere, fd)
-            os.close(nowhere)
-            return

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import select
 import signal
 import sys
 import time
@@ -11,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from torchtop.app.gone import GONE, silence
 from torchtop.commands.text import duration, named, number, safe
 from torchtop.launch.sweep import all_leftovers, is_of
 from torchtop.session.ephemeral import reference
@@ -47,17 +51,22 @@ def watch(paths: SessionPaths, interval_s: float = 1.0, owner: bool = True) -> i
     Returns:
         The exit status: 0 done or detached, 1 the training failed, 130 stopped.
     """
-    try:
-        with _Signals(paths, owner) as signals, watching(paths):
+    with _Signals(paths, owner) as signals, watching(paths):
+        try:
             return _watch(paths, interval_s, signals)
-    except BrokenPipeError:
+        except OSError as error:
+            if error.errno not in GONE:
+                raise
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  nothing may write there again
-        _tell(f"output closed; the run goes on. Watch it with: torchtop attach {reference(paths)}")
+        try:
+            _tell(f"output closed; the run goes on: torchtop attach {reference(paths)} shows it")
+        except OSError:
+            silence()  # a terminal takes standard error with it
         return DETACHED
 
 
 def _watch(paths: SessionPaths, interval_s: float, signals: _Signals) -> int:
-    follower = Follower(paths.root)
+    follower, output = Follower(paths.root), _Output()
     print(f"session {paths.id}  ({paths.root})", flush=True)
     if problem := describe(paths).get("problem"):
         _tell(f"{problem}: what was started, and how, is not known")
@@ -74,7 +83,25 @@ def _watch(paths: SessionPaths, interval_s: float, signals: _Signals) -> int:
         print(line(snapshot), flush=True)
         due = max(due + interval_s, time.monotonic())
         while (left := due - time.monotonic()) > 0 and not signals.detached:
-            time.sleep(min(left, 0.2))
+            output.wait(min(left, 0.2))
+
+
+class _Output:
+    """Standard output, whose other end may go away while nothing is written to it."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        with contextlib.suppress(OSError, ValueError):  # what is no file has no other end
+            self._poll.register(sys.stdout.fileno(), 0)
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long.
+
+        Raises:
+            OSError: the terminal has gone, or the reader of the pipe.
+        """
+        if self._poll.poll(seconds * 1000):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 def _hints(snapshot: Snapshot, told: set[str]) -> list[str]:

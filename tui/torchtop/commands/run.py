@@ -84,8 +84,8 @@ def _view(
     replaying: bool = False,
     spec: LaunchSpec | None = None,
 ) -> int:
+    from torchtop.app.gone import silence_if_gone
     from torchtop.app.main import run_viewer
-    from torchtop.app.terminal import silence_if_gone
     from torchtop.commands.live import LiveController
 
     if paths is not None and spec is None and not replaying:
