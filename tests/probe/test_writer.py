@@ -40,6 +40,9 @@ class Source:
     def disable(self, why: str | BaseException) -> None:
         self.disabled = str(why)
 
+    def attend(self) -> None:
+        self.attended = True
+
     def beat(self) -> dict[str, Any]:
         if self.broken is not None:
             raise self.broken

@@ -45,6 +45,8 @@ class StepMeter:
         """Whether ``B0`` is to be passed also where it is not measured."""
         self.in_flight: Deque[Tuple[int, Sequence[Mark]]] = deque()
         """Steps that the device has not been seen to finish."""
+        self.on_turn: Optional[Callable[[int], None]] = None
+        """Called with its number when a step begins, if there is anything to call."""
         self._full_at_end = True
         self._sink: Sink = lambda step, marks: None
         self._pause = pause
@@ -121,6 +123,8 @@ class StepMeter:
         self._step = step = self._assembler.step
         self._this, self._following = self._following, is_recorded(step + 1, self.stride)
         self.full = self._full_at_end = self._this
+        if self.on_turn is not None:
+            self.on_turn(step)
 
     def _choose(self) -> None:
         """Where a recorded step meets one that is not: whose markers are those that come?"""

@@ -6,19 +6,22 @@ and the training goes on.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Union
 
 from . import facts
 from .clock import CudaClock, HostClock
 from .compute_end import ComputeEnd
 from .guard import Guarded, fail_open
+from .inspection import Inspection
 from .loaders import Loaders
 from .meter import Clock, StepMeter
 from .parts import Parts
+from .requests import RequestFile
 from .scalars import Scalars
 from .writer import Writer
 
@@ -59,6 +62,8 @@ class Probe(Guarded):
         self._look_again = True
         """Whether facts may have changed: set now and then by the writer's thread."""
         self._compute_end = ComputeEnd(torch, self._compute_ended, self.disable)
+        self._requests: Optional[RequestFile] = None
+        self._inspection: Optional[Inspection] = None
         self._collects_since: Optional[int] = None
         self.identify: Callable[[], Optional[Dict[str, Any]]] = facts.identity
         """Which rank this is, asked at the first backward; None where it is none."""
@@ -247,14 +252,16 @@ class Probe(Guarded):
         name = "{rank}-{attempt}-{pid}.jsonl".format(pid=os.getpid(), **who)
         header = {**who, **facts.versions(torch, cuda)}
         header["device"] = facts.device(torch, self._device_index)
-        self._writer = Writer(self._directory / name, header, self)
-        self._writer.facts.extend(self._waiting_facts)
+        self._requests = RequestFile(self._directory)
+        self._writer = writer = Writer(self._directory / name, header, self)
+        self._inspection = Inspection(torch, cuda, writer.inspections.append)
+        writer.facts.extend(self._waiting_facts)
         self._waiting_facts.clear()
-        scalars = self._writer.scalars
+        scalars = writer.scalars
         self._scalars = Scalars(lambda *item: scalars.append(item), torch)
         index = self._device_index
         clock: Clock = HostClock() if index is None else CudaClock(torch, index)
-        self._meter.begin(clock, self._writer.put, expect_loader=self._loaders.train)
+        self._meter.begin(clock, writer.put, expect_loader=self._loaders.train)
         return clock
 
     def _cuda_index(self, root: Any) -> Optional[int]:
@@ -276,6 +283,28 @@ class Probe(Guarded):
             self._writer.facts.append(fact)
 
     # -- what the writer's thread asks for -------------------------------------------------------
+
+    def attend(self) -> None:
+        """Look whether a step is to be inspected."""
+        request = self._requests.poll() if self._requests is not None else None
+        if request is None or self._inspection is None or self.disabled:
+            return
+        self._inspection.ask(request)
+        if self._inspection.wanted:
+            self._meter.on_turn = self._step_begins
+
+    def _step_begins(self, step: int) -> None:
+        if self._inspection is not None:
+            self._inspection.step_begins(step)
+            if not self._inspection.wanted:
+                self._meter.on_turn = None
+
+    def disable(self, why: Union[str, BaseException]) -> None:
+        """Take the probe out; training goes on. The first reason stays."""
+        super().disable(why)
+        if self._inspection is not None:
+            with contextlib.suppress(Exception):
+                self._inspection.stop()
 
     def record_one_in(self, stride: int) -> None:
         """From now on measure one in so many steps."""
@@ -320,6 +349,8 @@ class Probe(Guarded):
             self._thread = threading.get_ident()
             return
         self.disabled = _NO_RANK
+        if self._inspection is not None:
+            self._inspection.abandon()
         if self._writer is not None:
             self._writer.abandon()
             self._writer = None
@@ -332,6 +363,8 @@ class Probe(Guarded):
             # Also of a probe that is out: the steps that were in flight then are good ones.
             self._meter.settle() if self.disabled else self._meter.finish()
             self._parts.count_collectives(self._meter.step, at_end=True)
+            if self._inspection is not None:
+                self._inspection.stop()
         except Exception as error:
             self.disable(error)
         self._writer.finish()

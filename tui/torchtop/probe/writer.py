@@ -25,6 +25,7 @@ from ..session.room import RESERVE_BYTES
 from .allowance import Allowance
 from .assemble import Row, row_of
 from .clock import Mark
+from .inspection import fields
 
 _INTERVAL_S = 0.5
 _SLOW_EVERY = 10
@@ -77,6 +78,9 @@ class Source(Protocol):
     def disable(self, why: Union[str, BaseException]) -> None:
         """Take the probe out."""
 
+    def attend(self) -> None:
+        """Do what viewers have asked for."""
+
     def beat(self) -> Dict[str, Any]:
         """The fields of a ``beat``: marker, marker_ns, step, ready."""
 
@@ -113,6 +117,8 @@ class Writer:
         self.facts: Deque[Dict[str, Any]] = deque(maxlen=_QUEUE)
         self.pauses: Deque[Tuple[str, int, int, int]] = deque(maxlen=_QUEUE)
         """What, step, start_ns, duration_us."""
+        self.inspections: Deque[Dict[str, Any]] = deque(maxlen=_QUEUE)
+        """As an `Inspection` tells them."""
         self._told: Dict[Tuple[Any, Any], Dict[str, Any]] = {}
         self._overflowed = 0
         self._unwritten = 0
@@ -214,6 +220,9 @@ class Writer:
             self._file.write(
                 "pause", what=what, step=step, start_ns=start_ns, duration_us=duration_us
             )
+        self._source.attend()
+        for told in _drain(self.inspections):
+            self._file.write("inspected", **fields(told))
         self._file.write("beat", **self._source.beat())
         if self._turn % _SLOW_EVERY == 0 or out:
             memory = self._source.memory()

@@ -68,11 +68,20 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
     ``pause``      what (gc|save|eval), step, start_ns, duration_us (host time): something that is
                    not training held the training thread up; save is torch.save, eval the time from
                    the first to the last evaluation batch of a stretch; gc only of 1 ms and more
+    ``inspected``  one step was looked at for calls that make the host wait for the device. id,
+                   requested_by (as in the request), step (or null), problem (why nothing was
+                   looked at, or null), calls [{file, line, function, text (of the source; or
+                   null), count, call (of a function that torch does not warn of, as
+                   "torch.cuda.synchronize"; else null), library {file, line, function, text} (the
+                   innermost line of an installed package within that call, or null)}]
     ``scalars``    step, values {name: number or null}
     ``memory``     allocated_bytes, reserved_bytes, peak_bytes, alloc_retries (CUDA only)
     ``probe``      cost_us (host time spent in the probe since the last), steps, cost_share,
                    dropped (steps lost), disabled (null, or why the probe took itself out),
                    detail (1: every step has full markers; 0 < share < 1: that share of them)
+
+``ranks/inspect.json`` (each node's supervisor, atomically; ranks look for a new one)
+    id, requested_by: every rank is to inspect one step
 
 ``nodes/<host>/events.jsonl`` (that node's supervisor)
     header: session, command (argv of torchrun), cwd, device, nproc, cgroup (folder of the control
@@ -83,6 +92,7 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    still written), level (ok|low|full): when the level has changed
     ``log_cut``    file (in the session directory), from_byte, to_byte: a log or a file of records
                    took too much of the disk, and this part was given back; it reads as zero bytes
+    ``inspect``    requested_by, id: the ranks are told to inspect a step
     ``stacks``     requested_by, ranks [{rank, file (in the session directory), offset}]: each of
                    these ranks was asked for its Python stacks, and writes them (text, by
                    faulthandler) into its file from that offset in bytes on; silent [ranks that
@@ -230,6 +240,9 @@ VERDICTS = (
     "COMPUTE-BOUND",
     "UNDECIDED",
 )
+
+INSPECT_FILE = "inspect.json"
+"""In the ``ranks`` folder: the last request to inspect a step."""
 
 Record = Dict[str, Any]
 
