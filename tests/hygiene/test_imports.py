@@ -19,6 +19,7 @@ STDLIB = sys.stdlib_module_names
 
 STAGED = [
     *sorted((TUI / "torchtop/probe").glob("*.py")),
+    TUI / "torchtop/session/appender.py",
     TUI / "torchtop/session/records.py",
     TUI / "torchtop/session/room.py",
 ]

@@ -81,7 +81,7 @@ def stage_probe(stage: Path) -> Path:
     (private / "session").mkdir(parents=True)
     (private / "__init__.py").touch()
     (private / "session" / "__init__.py").touch()
-    for name in ("records.py", "room.py"):
+    for name in ("appender.py", "records.py", "room.py"):
         shutil.copy(package / "session" / name, private / "session")
     _copy_sources(package / "probe", private / "probe")
     fallback = stage / "fallback"
