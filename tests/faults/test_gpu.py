@@ -89,7 +89,8 @@ for step in range(10**9):
     (told,) = wait_until(lambda: session.events("stacks"), "the request is taken")
     stacks = wait_until(lambda: stacks_of(session, told), "both have written their stacks")
     assert "in stuck" in stacks[1] and "in train_step" in stacks[0]
-    # and NCCL's own limit ends it, with a word on what it was
+    # and NCCL's own limit ends it, with a word on what it was; it may write a dump first
+    wait_until(lambda: session.events("exit"), "NCCL gives up", 300.0)
     session.ended()
     exit = session.exit
     assert (exit["cause"], exit["rank"]) == ("timeout", 0), exit

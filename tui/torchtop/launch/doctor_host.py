@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from torchtop.launch.cgroup import Cgroup, hierarchies
 from torchtop.launch.findings import Finding
 from torchtop.session import paths
 
@@ -167,25 +168,24 @@ def logind_setting(name: str, root: Path) -> str | None:
 
 
 def _cgroup() -> Iterator[Finding]:
-    group = own_cgroup()
-    if group is None:
+    if own_cgroup() is None:
         yield Finding("cgroup", "info", "no cgroup v2")
+    elif (group := Cgroup.make(f"doctor-{os.getpid()}")) is not None:
+        group.remove()
+        yield Finding(
+            "cgroup", "ok", "v2: a run gets a group of its own, and none of it can be left"
+        )
     else:
-        writable = os.access(group, os.W_OK) and os.access(group / "cgroup.procs", os.W_OK)
-        yield Finding("cgroup", "ok", "v2, writable" if writable else "v2, not writable")
+        advice = (
+            "a daemon of a killed session may outlive it; against that: "
+            "systemd-run --user --scope -p Delegate=yes torchtop ..."
+        )
+        yield Finding("cgroup", "info", "v2, but a run cannot have a group of its own", advice)
 
 
 def own_cgroup() -> Path | None:
     """The folder of this process's cgroup v2, or None."""
-    try:
-        text = Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    for line in text.splitlines():
-        if line.startswith("0::/"):
-            folder = Path("/sys/fs/cgroup", line[4:])
-            return folder if (folder / "cgroup.procs").exists() else None
-    return None
+    return next((h.folder for h in hierarchies() if h.controllers is None), None)
 
 
 def _cpus() -> Iterator[Finding]:
