@@ -18,7 +18,7 @@ from torchtop.launch.start import start_session
 from torchtop.session.paths import SessionPaths, is_locked
 from torchtop.session.tail import Tail
 
-LIMIT_S = 90.0
+LIMIT_S = 180.0
 """Far above what anything here takes: a machine may be busy with other things."""
 
 
