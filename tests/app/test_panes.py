@@ -174,6 +174,24 @@ class TestVerdict:
         assert "finding THROTTLED of rank 1: critical" in shown
         assert "finding CONTENTION of rank 0: note" in shown
 
+    def test_a_disk_that_fills_up_is_told(self, view_of: Callable[[str], View]) -> None:
+        # given a start with a warning, and a disk that was nearly full for a while
+        view = view_of("slow-loader")
+        assert view.snapshot is not None
+        disk = {"kind": "disk", "host": "node", "mono_ns": view.snapshot.now_ns}
+        full = {**disk, "level": "full", "free_bytes": 40 << 20, "telemetry": False}
+        cut = {"kind": "log_cut", "file": "logs/\x1b[31m/stdout.log", "mono_ns": disk["mono_ns"]}
+        meta = {**view.snapshot.meta, "warnings": ["another \x1b[31msession runs here"]}
+        snapshot = replace(view.snapshot, meta=meta, events=(*view.snapshot.events, full, cut))
+        shown = text(replace(view, snapshot=snapshot), "events", 100, 30)
+        assert "session runs here" in shown and "\x1b" not in shown
+        assert "the disk has 40.0 MiB left: nothing is recorded until there is room" in shown
+        assert "stdout.log was too long: its middle was removed" in shown
+        assert "disk full" in plain(bars.header(replace(view, snapshot=snapshot), 140))
+        # and where there is room again nothing is left on screen
+        again = replace(snapshot, events=(*snapshot.events, {**disk, "level": "ok"}))
+        assert "disk" not in plain(bars.header(replace(view, snapshot=again), 140))
+
     def test_a_lost_session_says_so(self, view_of: Callable[[str], View]) -> None:
         view = view_of("lost")
         assert view.snapshot is not None and view.snapshot.status == "lost"

@@ -76,12 +76,20 @@ def _marks(view: View, snapshot: Snapshot) -> list[Span]:
         marks.append([("written by a newer torchtop", "warn")])
     if snapshot.meta.get("problem"):
         marks.append([("no session.json", "warn")])
+    if snapshot.live and (level := _disk_level(snapshot)) != "ok":
+        marks.append([(f"disk {level}", "critical" if level == "full" else "warn")])
     if snapshot.bad_lines:
         marks.append([(f"{snapshot.bad_lines} bad lines", "warn")])
     if view.interval_s != 1.0 and not view.replay:
         marks.append([(f"every {view.interval_s:g} s", "dim")])
     spans = joined(marks, "  ")
     return [("  ", ""), *spans, (" ", "")] if spans else []
+
+
+def _disk_level(snapshot: Snapshot) -> str:
+    """How much room the fullest node's disk has: ``ok``, ``low`` or ``full``."""
+    last = {e.get("host"): e.get("level") for e in snapshot.events if e.get("kind") == "disk"}
+    return next((level for level in ("full", "low") if level in last.values()), "ok")
 
 
 _LIVE_FIRST = ("help", "quit", "stop", "restart", "logs", "zoom", "workload", "save", "pause")

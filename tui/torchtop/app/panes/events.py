@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torchtop.app.format import clock, known
+from torchtop.app.format import clock, known, size
 from torchtop.app.panes import failure
 from torchtop.app.panes.parts import SEVERITIES, items
 from torchtop.app.text import Row, Span, clean, fit, pad
@@ -41,6 +41,7 @@ def told(snapshot: Snapshot) -> list[tuple[float, str, str]]:
     lines: list[tuple[int, str, str]] = []
     if problem := snapshot.meta.get("problem"):
         lines.append((start, f"the session is incomplete: {clean(problem, 200)}", "warn"))
+    lines += [(start, clean(line, 300), "warn") for line in items(snapshot.meta, "warnings")]
     ranks: list[int] = []
     for event in snapshot.events:
         stamp = int(known(event.get("mono_ns")) or 0)
@@ -103,6 +104,17 @@ def _words(event: Mapping[str, Any]) -> tuple[str, str]:
         return f"exit: {cause}{': ' + message if message else ''}", "ok" if good else "critical"
     if kind == "hint":
         return clean(event.get("message") or "", 300), "note"
+    if kind in ("disk", "log_cut"):
+        return _disk_words(event)
     if kind == "end":
         return f"session {clean(event.get('status'), 20)}", "value"
     return "", ""
+
+
+def _disk_words(event: Mapping[str, Any]) -> tuple[str, str]:
+    if event.get("kind") == "log_cut":
+        return f"{clean(event.get('file'), 80)} was too long: its middle was removed", "warn"
+    free = size(event.get("free_bytes"))
+    if event.get("level") == "full":
+        return f"the disk has {free} left: nothing is recorded until there is room", "critical"
+    return f"the disk has {free} left", "warn" if event.get("level") == "low" else "ok"
