@@ -170,3 +170,31 @@ def test_gpus_are_summed_and_what_is_missing_stays_missing() -> None:
         None,
         None,
     )
+
+
+def test_gpus_that_idle_while_a_run_starts_are_not_counted_as_training(run: Any) -> None:
+    # given GPUs that idle at 70 W for 30 s, and draw 700 W once there are steps
+    analyser = Analyser()
+    source = "nodes/a/devices.jsonl"
+
+    def tick(power_w: float) -> dict[str, Any]:
+        columns = {"util_percent": [power_w / 7], "power_w": [power_w], "memory_used_bytes": [7]}
+        return {"kind": "tick", "mono_ns": 2, "gpus": columns}
+
+    facts = [{"index": 0, "uuid": "GPU-a"}]
+    analyser.feed(source, {"kind": "header", "mono_ns": 1, "host": "a", "gpus": facts})
+    for _ in range(30):
+        analyser.feed(source, tick(70))
+    for name, record in records(run):
+        analyser.feed(name, record)
+    analyser.analyse(START_NS)
+    for _ in range(10):
+        analyser.feed(source, tick(700))
+
+    # when the minute ends
+    gpus = (analyser.minute(START_NS + 1) or {})["gpus"]
+    (gpu,) = (gpu for gpu in gpus if gpu["host"] == "a")
+
+    # then its means are those of the training, and its memory is the most of all
+    assert (gpu["samples"], gpu["power_w"], gpu["util_percent"]) == (10, 7_000, 1_000)
+    assert gpu["memory_peak_bytes"] == 7

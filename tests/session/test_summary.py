@@ -276,6 +276,18 @@ def test_gpus(paths: SessionPaths) -> None:
     assert one["energy_j"] is None  # the counter went backwards
 
 
+def test_gpus_of_minutes_without_a_step_are_not_averaged_in(paths: SessionPaths) -> None:
+    # given a third minute, in which nothing trained
+    idle = [gpu_sums(util_percent=0, power_w=4_000.0, memory_peak_bytes=9_000)]
+    paths.history.unlink()
+    write(paths.history, "analyst", FIRST, SECOND, {**SECOND, "steps": 0, "gpus": idle})
+
+    zero = build_summary(paths)["gpus"][0]
+
+    assert (zero["util_mean"], zero["power_mean_w"]) == (45.0, 250.0)
+    assert zero["memory_peak_bytes"] == 9_000
+
+
 def test_the_verdict_is_the_one_that_held_longest(paths: SessionPaths) -> None:
     summary = build_summary(paths)
 

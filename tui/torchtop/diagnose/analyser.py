@@ -95,7 +95,8 @@ class Analyser:
         node = self._nodes.setdefault(name, NodeState())
         node.take(record)
         if record.get("kind") == "tick":
-            self._rollup.add_tick(node, record)
+            trains = bool(self._steps) and self._steps[-1].step >= self._limits.warmup_steps
+            self._rollup.add_tick(node, record, trains)
 
     def _feed_rank(self, source: str, name: str, record: dict[str, Any]) -> None:
         rank, attempt = (int(part) for part in name.split("-")[:2])

@@ -19,6 +19,8 @@ _MOST_BETWEEN_S = 10.0
 Stood = dict[tuple[str, "int | None", "str | None"], dict[str, Any]]
 """Kind, rank and phase of verdicts, and for how long they stood."""
 
+_GPU_MEANS = ("util_percent", "sm_active", "power_w")
+
 
 class Rollup:
     """Sums over the time since the last `close`."""
@@ -26,6 +28,7 @@ class Rollup:
     def __init__(self) -> None:
         self._previous: FrontierStep | None = None
         self._from_ns: int | None = None
+        self._trains = False
         self._reset()
 
     def _reset(self) -> None:
@@ -95,8 +98,19 @@ class Rollup:
             sums["lag_us"] += lag
             sums["lag_steps"] += 1
 
-    def add_tick(self, node: NodeState, tick: dict[str, Any]) -> None:
-        """Count one tick of a node's sampler."""
+    def add_tick(self, node: NodeState, tick: dict[str, Any], trains: bool) -> None:
+        """Count one tick of a node's sampler.
+
+        Args:
+            node: the node.
+            tick: its record.
+            trains: whether the warm-up is over. GPUs idle while a run starts: what was counted
+                before is then forgotten, so that their means are those of the training.
+        """
+        if trains and not self._trains:
+            self._trains = True
+            for sums in self._gpus.values():
+                sums.update(samples=0, sm_active_samples=0, **dict.fromkeys(_GPU_MEANS))
         for place, gpu in enumerate(node.gpus):
             index = integer(gpu.get("index"))
             sums = self._gpus.setdefault(
@@ -106,9 +120,7 @@ class Rollup:
                     "host": node.host,
                     "uuid": gpu.get("uuid"),
                     "samples": 0,
-                    "util_percent": None,
-                    "sm_active": None,
-                    "power_w": None,
+                    **dict.fromkeys(_GPU_MEANS),
                     "sm_active_samples": 0,
                     "memory_peak_bytes": None,
                     "energy_j": None,

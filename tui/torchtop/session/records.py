@@ -150,7 +150,8 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    latency {bucket: count} (`latency_bucket`; recorded steps), step_us_max,
                    ranks [{rank, recorded, phases_us {phase: sum}, host_us, wait_us, lag_us,
                    lag_steps}], gpus [{index, samples, util_percent, sm_active, power_w (sums),
-                   sm_active_samples, memory_peak_bytes, energy_j (last)}], verdicts [{kind,
+                   sm_active_samples (none of them from before the first counted step, once there
+                   is one), memory_peak_bytes, energy_j (last)}], verdicts [{kind,
                    rank, phase, cause, severity, share, seconds, from_step, to_step, gain_bound,
                    headline, evidence, advice}], findings [the same], scalars {name: {first, last,
                    min}}. Warm-up steps are counted in warmup_steps and nowhere else.

@@ -278,6 +278,8 @@ def _ranks(ranks: list[RankFold], sums: Mapping[int, Any]) -> list[dict[str, Any
 
 
 def _gpus(paths: SessionPaths, minutes: list[Record]) -> list[dict[str, Any]]:
+    """The GPUs, with means over the minutes that trained; over all where none did."""
+    trained = any(minute.get("steps") for minute in minutes)
     rows = []
     for node in paths.nodes():
         records = _both_ends(node.devices)
@@ -289,7 +291,8 @@ def _gpus(paths: SessionPaths, minutes: list[Record]) -> list[dict[str, Any]]:
                 for gpu in minute.get("gpus") or ():
                     if _is_gpu(gpu, fact, node.root.name):
                         names = ("samples", "util_percent", "sm_active", "sm_active_samples")
-                        _add(sums, {n: gpu.get(n) for n in (*names, "power_w")})
+                        if minute.get("steps") or not trained:
+                            _add(sums, {n: gpu.get(n) for n in (*names, "power_w")})
                         peak = _most([peak, gpu.get("memory_peak_bytes")])
             count, active = sums.get("samples"), sums.get("sm_active_samples")
             rows.append(
