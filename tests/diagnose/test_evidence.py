@@ -63,7 +63,7 @@ def test_a_data_stall_is_told_with_what_the_screen_shows() -> None:
         "Waiting for data 38 % of each step: up to 1.6x faster; too few workers"
     )
     assert verdict.evidence == (
-        "the GPU waits for a batch 30.0 ms of a 80.0 ms step; the ranks wait 30.0 ms to 30.0 ms",
+        "the GPU waits for a batch 30.0 ms of a 80.0 ms step; the ranks wait 30.0 ms each",
         "ready batches in the loader queue of rank 0: 0.2 of 8 on average",
         "loader workers at 99 % of a core each (4 workers), 20 of 32 cores idle",
     )

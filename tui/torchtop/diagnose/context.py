@@ -72,6 +72,9 @@ def gather(
         ddp=first.facts.get("ddp", {}),
         optimizer=first.facts.get("optimizer", {}),
         script=first.facts.get("script", {}),
+        precision=first.facts.get("precision", {}),
+        compiling=first.facts.get("compile", {}),
+        torch=str(first.header.get("torch") or "") or None,
         loader_period_us=dict(learnt.loader_period_us),
         host_pace_us={rank: learnt.paces.of(rank) for rank in ranks},
     )

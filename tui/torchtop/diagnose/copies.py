@@ -22,8 +22,9 @@ class Copies:
     us: float
     step_bytes: float
     pinned: bool
-    from_workers: bool
-    """Whether loader workers make the batches, which then come to host memory."""
+    on_host: bool
+    """Whether the batches are known to come in host memory: loader workers make them, or the probe
+    has seen it."""
 
 
 def copies(window: Window, facts: Facts, limits: Thresholds) -> Copies | None:
@@ -49,8 +50,8 @@ def _of_rank(means: RankMeans, window: Window, facts: Facts, limits: Thresholds)
     fast = limits.pinned_fast_gb_s if pinned else limits.pageable_fast_gb_s
     most, least = total / slow / 1000, total / fast / 1000
     us = max(least, min(most, beyond_computing_us(means, limits)))
-    workers = bool(loader.get("workers"))
-    return Copies(means.rank, min(us, means.phases_us["forward"]), total, pinned, workers)
+    on_host = bool(loader.get("workers")) or first.get("device_bytes") is not None
+    return Copies(means.rank, min(us, means.phases_us["forward"]), total, pinned, on_host)
 
 
 def beyond_computing_us(means: RankMeans, limits: Thresholds) -> float:

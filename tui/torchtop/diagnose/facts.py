@@ -5,6 +5,7 @@ Evidence and advice are drawn from these alone. None means not known.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -110,10 +111,48 @@ class Facts:
     ddp: Mapping[str, Any] = field(default_factory=dict)
     optimizer: Mapping[str, Any] = field(default_factory=dict)
     script: Mapping[str, Any] = field(default_factory=dict)
+    precision: Mapping[str, Any] = field(default_factory=dict)
+    compiling: Mapping[str, Any] = field(default_factory=dict)
+    """The ``facts`` on "compile"."""
+    torch: str | None = None
+    """PyTorch's version."""
     loader_period_us: Mapping[int, float] = field(default_factory=dict)
     """Step time below which a rank's loader cannot keep up, where that was ever seen."""
     host_pace_us: Mapping[int, float] = field(default_factory=dict)
     """Step time below which a rank's host cannot issue its kernels; 0 where that is not known."""
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the model or the step is known to be compiled."""
+        told = self.compiling
+        return bool(told.get("model") or told.get("step") or self.script.get("compile"))
+
+    @property
+    def graphs(self) -> int:
+        """How many graphs have been compiled so far."""
+        told = self.compiling.get("graphs")
+        return told if isinstance(told, int) else 0
+
+    @property
+    def low_precision(self) -> bool:
+        """Whether matrix products are known to be computed in 16 bits, or fewer."""
+        told = self.precision.get("matmul_dtypes")
+        products = {str(dtype) for dtype in told} if isinstance(told, list) else set()
+        if products:
+            return not products & {"float32", "float64"}
+        return bool(self.precision.get("autocast") or self.script.get("amp"))
+
+    @property
+    def tf32(self) -> bool:
+        """Whether matrix products of float32 are known to use tensor cores."""
+        if self.precision.get("float32_matmul_precision") in ("high", "medium"):
+            return True
+        return self.precision.get("matmul_tf32") is True
+
+    def has_torch(self, major: int, minor: int) -> bool | None:
+        """Whether PyTorch is of that version or a later one; None where that is not known."""
+        found = re.match(r"(\d{1,4})\.(\d{1,4})", self.torch or "")
+        return None if found is None else (int(found[1]), int(found[2])) >= (major, minor)
 
     def of(self, rank: int | None) -> RankFacts:
         """Facts of one rank (of the first for None); empty ones where it is not known."""

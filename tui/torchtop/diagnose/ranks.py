@@ -19,7 +19,8 @@ _PAUSES = 512
 
 _COUNTS = (
     *("workers", "prefetch_factor", "batch_size", "batches", "bytes", "samples", "tokens"),
-    *("parameters", "gradient_bytes", "bucket_cap_bytes", "total_steps"),
+    *("device_bytes", "parameters", "gradient_bytes", "bucket_cap_bytes", "total_steps"),
+    *("buffer_bytes", "frames", "graphs", "graph_breaks"),
 )
 """What ``facts`` tell as whole numbers."""
 

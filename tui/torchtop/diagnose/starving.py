@@ -69,11 +69,11 @@ def _rest(idle: Idle, window: Window, found: Sequence[Candidate]) -> Idle:
 def _waits_for_copy(copied: Copies | None, window: Window, limits: Thresholds) -> bool:
     """Whether it is for the copy of its batch that a host waits in forward.
 
-    Without workers, a small batch may as well be on the device already.
+    Without workers, a small batch may as well be on the device already, unless it was seen.
     """
     if copied is None or copied.pinned:
         return False
-    return copied.from_workers or copied.us >= limits.note * window.step_us
+    return copied.on_host or copied.us >= limits.note * window.step_us
 
 
 def _sync(window: Window, idle: Idle | None) -> Candidate | None:

@@ -207,6 +207,9 @@ class Thresholds:
     """Own choice: tensor cores below this are hardly used (fp32 ResNet-50: 0.7 %)..."""
     dram_busy: float = 0.60
     """Own choice: ...and memory above this is what bounds the kernels."""
+    many_graphs: int = 8
+    """torch.compile itself gives up on a function after 8 graphs (torch._dynamo.config,
+    cache_size_limit)."""
     cores_idle: float = 0.50
     """Own choice: a CPU run that leaves half of the cores idle has too few threads."""
 

@@ -78,6 +78,12 @@ def ms(microseconds: float) -> str:
     return f"{value:,.{digits}f} ms"
 
 
+def ms_range(microseconds: Sequence[float]) -> str:
+    """The least and the most of them as "27.3 ms to 74.8 ms", or "25.6 ms each"."""
+    least, most = ms(min(microseconds)), ms(max(microseconds))
+    return f"{least} each" if least == most else f"{least} to {most}"
+
+
 def times(factor: float) -> str:
     """A speed-up as "1.6x"; small ones are not rounded up to something."""
     digits = 2 if factor < 1.1 else 1 if factor < 9.95 else 0

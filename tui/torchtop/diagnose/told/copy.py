@@ -45,9 +45,18 @@ def advice(case: Case) -> list[str | None]:
     found = copies(case.window, case.facts, case.limits)
     size = "" if found is None else f" ({words.size(found.step_bytes)} now)"
     return [
-        "pin_memory=True in the DataLoader (it is off), with .to(device, non_blocking=True)"
-        if case.candidate.cause == "unpinned"
-        else None,
+        _pin(case, found) if case.candidate.cause == "unpinned" else None,
         "copy the next batch on a stream of its own while this one computes",
         f"send less{size}: uint8 or bf16, and convert on the GPU",
     ]
+
+
+def _pin(case: Case, found: Copies | None) -> str:
+    """Where its loader does not, or is none that could."""
+    loader = case.facts.of(found.rank if found is not None else None).loader
+    if loader.get("pin_memory") is False:
+        return "pin_memory=True in the DataLoader (it is off), with .to(device, non_blocking=True)"
+    return (
+        "copy from pinned memory (the batch is not): tensor.pin_memory() on a thread beside the "
+        "training, with .to(device, non_blocking=True)"
+    )

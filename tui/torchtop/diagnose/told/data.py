@@ -10,7 +10,7 @@ _WHY = {
     loading.NO_WORKERS: "; num_workers=0",
     loading.TOO_FEW_WORKERS: "; too few workers",
     loading.BUSY_WORKERS: "; workers lack cores",
-    loading.STORAGE: "; workers wait, too",
+    loading.STORAGE: "; workers mostly wait",
     loading.HEAD_OF_LINE: "; some batches are late",
     loading.MAIN_PROCESS: "; fetching is slow",
 }
@@ -46,7 +46,7 @@ def _by_rank(window: Window) -> str:
     if len(waits) < 2:
         return ""
     turns = " in turns" if max(waits) < 0.85 * window.frontier_us["data"] else ""
-    return f"; the ranks wait {words.ms(min(waits))} to {words.ms(max(waits))}{turns}"
+    return f"; the ranks wait {words.ms_range(waits)}{turns}"
 
 
 def worst(case: Case) -> int:
@@ -141,13 +141,24 @@ def of_rank(case: Case, rank: int, cause: str | None) -> list[str | None]:
             found.append(
                 f"make each batch cheaper: decode once and cache, smaller files, or {last}"
             )
-    if cause != loading.MAIN_PROCESS and case.window.cuda and loader.get("pin_memory") is False:
+    if cause != loading.MAIN_PROCESS and _could_pin(case, rank):
         found.append("pin_memory=True (it is off), so that copies to the GPU do not block the host")
     return [*found, _persistent(case, rank)]
 
 
+def _could_pin(case: Case, rank: int) -> bool:
+    """Whether batches come to host memory that is not pinned, on the way to a GPU."""
+    loader = case.facts.of(rank).loader
+    first = loader.get("first_batch")
+    there = isinstance(first, dict) and (first.get("pinned") is True or first.get("bytes") == 0)
+    return case.window.cuda and loader.get("pin_memory") is False and not there
+
+
 def _more(case: Case, rank: int, cause: str | None) -> str | None:
     target = loading.more_workers(rank, case.window, case.facts, case.limits)
+    unknown = case.facts.host_of(rank).cpu_percent is None
+    if target is None and cause == loading.NO_WORKERS and unknown:
+        return "num_workers above 0 (it is 0) where cores are idle: that makes batches beside"
     if target is None:
         return None
     host, count = case.facts.host_of(rank), case.facts.of(rank).loader.get("workers")
@@ -166,15 +177,17 @@ def _late_batches(case: Case, rank: int) -> list[str | None]:
     return [
         "look for the samples that take long (large files, long sequences), and make them cheaper",
         f"{more}: more batches are ready when one is late" if more else None,
-        "in_order=False lets batches that are ready go first (DataLoader of torch 2.6 or later)",
+        None
+        if loader.get("in_order") is False or case.facts.has_torch(2, 6) is False
+        else "in_order=False lets batches that are ready go first"
+        + ("" if case.facts.has_torch(2, 6) else " (DataLoader of torch 2.6 or later)"),
     ]
 
 
 def _slow_fetch(case: Case, rank: int) -> list[str | None]:
-    pinned = case.facts.of(rank).loader.get("pin_memory")
     return [
         "pin_memory=True (it is off): a thread then takes batches from the workers beside training"
-        if case.window.cuda and pinned is False
+        if _could_pin(case, rank)
         else None,
         "return few large tensors from the dataset and collate in the workers: "
         "lists and objects are unpickled in next()",

@@ -102,6 +102,7 @@ def advice(window: Window, facts: Facts, limits: Thresholds) -> tuple[str, ...]:
     found = [
         _tensor_cores(facts, limits) if window.cuda else None,
         _memory(facts, limits) if window.cuda else None,
+        _deterministic(facts) if window.cuda else None,
         _threads(facts, limits) if not window.cuda else None,
     ]
     return tuple(text for text in found if text)
@@ -112,23 +113,38 @@ def _tensor_cores(facts: Facts, limits: Thresholds) -> str | None:
     least = _least_tensor(facts)
     if least is None or (least.gpu.tensor_active or 0.0) >= limits.tensor_idle:
         return None
-    if facts.script.get("amp"):
+    if facts.low_precision:
         return None
     active = words.percent(least.gpu.tensor_active or 0.0)
+    products = facts.precision.get("matmul_dtypes")
+    known = ", and matrix products are in float32" if products else ""
+    tf32 = "" if facts.tf32 else ', or torch.set_float32_matmul_precision("high") for TF32'
     return (
-        f"the tensor cores are active {active} of the time: torch.autocast(dtype=torch.bfloat16), "
-        'or torch.set_float32_matmul_precision("high") for TF32'
+        f"the tensor cores are active {active} of the time{known}: "
+        f"torch.autocast(dtype=torch.bfloat16){tf32}"
     )
 
 
 def _memory(facts: Facts, limits: Thresholds) -> str | None:
     """Kernels that are bound by memory."""
     busy = [r.gpu.dram_active for r in facts.ranks if r.gpu.dram_active is not None]
-    if not busy or min(busy) < limits.dram_busy or facts.script.get("compile"):
+    if not busy or min(busy) < limits.dram_busy:
+        return None
+    if facts.compiled or facts.has_torch(2, 0) is False:
         return None
     return (
         f"memory is busy {words.percent(min(busy))} of the time: torch.compile fuses kernels that "
         "would each read and write it"
+    )
+
+
+def _deterministic(facts: Facts) -> str | None:
+    """Kernels that are chosen for their results, not for their speed."""
+    if facts.precision.get("deterministic") is not True:
+        return None
+    return (
+        "torch.use_deterministic_algorithms is on: without it, faster kernels may be chosen where "
+        "runs need not repeat to the bit"
     )
 
 

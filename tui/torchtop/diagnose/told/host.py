@@ -42,19 +42,39 @@ def _hidden(case: Case) -> str | None:
 
 def launch_advice(case: Case) -> list[str | None]:
     """What to change. Fewer kernels or larger ones help; faster arithmetic does not."""
-    script, ranks = case.facts.script, len(case.window.ranks)
+    facts, ranks = case.facts, len(case.window.ranks)
     batch = _samples(case)
     return [
-        None
-        if script.get("compile")
-        else 'torch.compile(model, mode="reduce-overhead") fuses kernels and replays CUDA graphs',
+        _compile(case),
         f"more work a kernel: a larger batch on each GPU{batch}; "
-        "amp and channels_last would not help",
+        + ("channels_last" if facts.low_precision else "amp and channels_last")
+        + " would not help",
         _one_by_one(case),
         f"fewer GPUs at the same global batch: each of the {ranks} gets little work a launch"
         if ranks > 1
         else None,
     ]
+
+
+def _compile(case: Case) -> str | None:
+    """Fewer launches, or one for many, as far as that is not so already."""
+    facts, breaks = case.facts, case.facts.compiling.get("graph_breaks")
+    if facts.compiled and breaks:
+        return (
+            f"the model is compiled, with {breaks} graph breaks, at each of which the host takes "
+            'over: TORCH_LOGS="graph_breaks" names their lines'
+        )
+    if facts.compiled:
+        return (
+            "the model is compiled already; CUDA graphs take the launches away where "
+            'mode="reduce-overhead" is not set'
+        )
+    if facts.has_torch(2, 0) is False:
+        return (
+            "torch.cuda.make_graphed_callables(model, ...) replays forward and backward as CUDA "
+            f"graphs (torch.compile needs PyTorch 2, this is {facts.torch})"
+        )
+    return 'torch.compile(model, mode="reduce-overhead") fuses kernels and replays CUDA graphs'
 
 
 def _samples(case: Case) -> str:
@@ -112,12 +132,22 @@ def blocked(window: Window) -> str | None:
 
 def sync_advice(case: Case) -> list[str | None]:
     """What to change."""
-    scaled = case.candidate.phase in ("pre_optimizer", "optimizer")
     return [
         "keep results on the GPU and read them every 50 steps: .item(), .cpu(), print() and "
         "`if tensor:` wait for it",
-        "GradScaler reads its overflow flag here in each step: bf16 autocast needs no GradScaler"
-        if scaled
-        else None,
+        _scaler(case) if case.candidate.phase in ("pre_optimizer", "optimizer") else None,
         'torch.cuda.set_sync_debug_mode("warn") for a few steps names the lines',
     ]
+
+
+def _scaler(case: Case) -> str:
+    """What waits before the optimizer, by what computes in 16 bits."""
+    dtype = case.facts.precision.get("autocast")
+    if dtype == "bfloat16":
+        return "autocast is bfloat16, which needs no GradScaler: it reads its flag in each step"
+    if dtype is False and not case.facts.script.get("amp"):
+        return (
+            "nothing is computed in float16, so a GradScaler can go; clip_grad_norm_ waits where "
+            "error_if_nonfinite=True or its norm is read"
+        )
+    return "GradScaler reads its overflow flag here in each step: bf16 autocast needs no GradScaler"

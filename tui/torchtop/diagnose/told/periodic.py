@@ -58,17 +58,31 @@ def _against(case: Case, pause: Recurring) -> list[str]:
             "gc.collect() at the same step on all ranks",
         ]
     if pause.what == "save":
-        alone = f"rank {pause.rank} saves and the others wait; " if pause.rank is not None else ""
+        alone = f"; rank {pause.rank} saves and the others wait" if pause.rank is not None else ""
+        if case.facts.has_torch(2, 3) is False:
+            return [f"save less often than every {every} steps{alone}"]
         return [
-            f"save less often than every {every} steps, or in the background: {alone}"
-            "torch.distributed.checkpoint.async_save",
+            f"save less often than every {every} steps, or in the background with "
+            f"torch.distributed.checkpoint.async_save{alone}",
         ]
     if pause.what == "eval":
         return [f"evaluate less often than every {every} steps, or on fewer batches"]
     return [
         f"look for what the script does every {every} steps {words.doing(pause.phase or 'other')}: "
         "logging, images, metrics, checkpoints",
+        *_compiles(case, pause),
         *_workers(case, pause),
+    ]
+
+
+def _compiles(case: Case, pause: Recurring) -> list[str]:
+    """Inputs of ever new shapes."""
+    graphs = case.facts.graphs
+    if pause.phase not in ("forward", "backward") or graphs < case.limits.many_graphs:
+        return []
+    return [
+        f"torch.compile has made {graphs} graphs so far: dynamic=True where the shapes of batches "
+        "change"
     ]
 
 

@@ -43,7 +43,7 @@ def evidence(case: Case) -> list[str | None]:
         return [
             busy_host(case),
             f"the slowest rank changes from step to step; of the lost time, by leader: {told}",
-            f"the ranks wait {words.ms(min(waits))} to {words.ms(max(waits))} for one another",
+            f"the ranks wait {words.ms_range(waits)} for one another",
         ]
     slow, other = window.ranks[rank], other_rank(window, rank)
     return [
