@@ -37,6 +37,19 @@ script = "tiny.py"
 nproc = 1
 options = { fail = "no", pause = 0.0 }
 """
+ON_A_SCREEN = """
+import sys
+from torchtop.cli import main
+from torchtop.commands import sweep
+sweep.has_screen = lambda: True
+def leave(paths, worker):
+    assert worker.is_alive
+    return 0
+from torchtop.app.sweep import main as screen
+screen.run_screen = leave
+raise SystemExit(main(["sweep", *sys.argv[1:]]))
+"""
+"""The command with a screen that its user leaves at once."""
 GPT = ["gpt2-small", "--device", "cpu", "--nproc", "1,2", "--steps", "12", "--warmup", "4"]
 GPT += ["--repeats", "1", "-o", "batch=4", "-o", "layers=1", "-o", "width=16", "-o", "vocab=64"]
 WAIT_S = 120.0
@@ -175,3 +188,38 @@ def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(home: Path, start:
     assert table["status"] == "stopped"
     assert [len([r for r in cell["runs"] if r["measured"]]) for cell in table["cells"]] == [1, 0]
     assert processes_of(session) == []
+
+
+def test_what_a_screen_began_goes_on_without_it_and_can_be_stopped(home: Path) -> None:
+    words = ["tiny", "--yes", "--device", "cpu", "--nproc", "1", "-o", "pause=0.05"]
+    left = subprocess.run(
+        [sys.executable, "-c", ON_A_SCREEN, *words],
+        cwd=home,
+        env=environment(home, OMP_NUM_THREADS="1"),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert left.returncode == 0, left.stderr
+    (root,) = home.glob("sweeps/*")
+    assert f"with: torchtop sweep --resume {root.name}" in left.stdout
+    # the session that it begins has no terminal and no parent that waits for it
+    session = wait_for(lambda: next(iter(sessions(home)), None), root)
+    again = torchtop("sweep", "--resume", "--no-tui", home=home, cwd=home)
+    assert again.returncode == 2
+    assert "is being measured by another process" in again.stderr
+
+    (root / "stop").touch()
+    wait_for(lambda: (root / "sweep.json").is_file() and result(home)["status"] == "stopped", root)
+    assert "tiny" in (root / "sweep.log").read_text()
+    assert processes_of(session) == []
+    assert not (root / "stop").exists()
+
+
+def wait_for(condition: Callable[[], Any], root: Path) -> Any:
+    until = time.monotonic() + WAIT_S
+    while not (value := condition()):
+        assert time.monotonic() < until, (root / "sweep.log").read_text()
+        time.sleep(0.05)
+    return value

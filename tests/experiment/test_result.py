@@ -119,4 +119,5 @@ def test_a_single_run_is_told_to_know_no_noise() -> None:
 def test_progress_is_told() -> None:
     built = table({"gpus=1": RUNS["gpus=1"]}, batch_per_gpu="128")
 
-    assert built["progress"] == {"runs_done": 3, "runs_left": 3, "eta_s": 90.0}
+    told = {"runs_done": 3, "runs_left": 3, "eta_s": 90.0, "session": None}
+    assert built["progress"] == told

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         print(paths.id)
         print(f"started; watch it with: torchtop attach {paths.id}", file=sys.stderr)
         return 0
-    if args.no_tui or not _has_screen():
+    if args.no_tui or not has_screen():
         return _shown(paths, plain.watch(paths, args.interval))
     return _view(args, paths, spec=spec)
 
@@ -57,7 +57,7 @@ def view(args: argparse.Namespace) -> int:
 def attach(args: argparse.Namespace) -> int:
     """Watch a session that runs, or look at one that has ended."""
     paths = _latest_live() if args.session is None else find_session(args.session)
-    if args.no_tui or not _has_screen():
+    if args.no_tui or not has_screen():
         return _shown(paths, plain.watch(paths, args.interval, owner=False))
     _view(args, paths)
     return 0
@@ -124,10 +124,11 @@ def _leave(paths: SessionPaths | None) -> int:
     return plain.farewell(paths, snapshot)
 
 
-def _has_screen() -> bool:
+def has_screen() -> bool:
+    """Whether there is a terminal to draw on and to type at."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _need_screen(otherwise: str) -> None:
-    if not _has_screen():
+    if not has_screen():
         raise UsageError(otherwise)

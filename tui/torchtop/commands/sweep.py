@@ -11,11 +11,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchtop.commands import sweep_text
 from torchtop.commands.errors import UsageError, here
 from torchtop.commands.request import consent
+from torchtop.commands.run import has_screen
 from torchtop.commands.sweep_plan import Machine, make_plan
 from torchtop.commands.text import duration, number, safe
 from torchtop.experiment import schedule
@@ -25,6 +26,7 @@ from torchtop.experiment.runner import Runner, created
 from torchtop.session.paths import (
     SessionError,
     SessionPaths,
+    is_locked,
     list_sessions,
     liveness,
     read_json,
@@ -33,7 +35,10 @@ from torchtop.session.paths import (
 from torchtop.session.snapshot import Snapshot
 from torchtop.session.sweeps import SweepPaths, find_sweep, list_sweeps, new_sweep, read_sweep
 
-FAILED, USAGE, STOPPED = 1, 2, 130
+if TYPE_CHECKING:
+    from torchtop.commands.sweep_worker import Worker
+
+FAILED, STOPPED = 1, 130
 
 _LINE_EVERY_S = 10.0
 
@@ -67,25 +72,66 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure a sweep, or go on with one, and print its table."""
+    if not (args.no_tui or args.json) and has_screen():
+        return _on_a_screen(args)
     paths, plan, machine = _open(args, args.words)
     out = sys.stderr if args.json else sys.stdout
     with Journal(paths) as journal:
-        write_json(paths.plan, plan.to_json())
         if args.resume is not None and (count := journal.forget_failures()):
             _say(f"trying again what failed: {count} cell{'' if count == 1 else 's'}", out)
-        for line in _warnings(journal):
-            _say(f"torchtop: {line}", sys.stderr)
-        lines = Lines(out, journal.paths, plan, journal)
-        runner = Runner(
-            plan,
-            journal,
-            lambda cell, limit: machine.launch(cell, limit, plan, paths.id),
-            lines,
-            created(paths),
-        )
-        with _signals(runner):
-            table = runner.run()
+        table = measure(journal, plan, machine, out)
     return _conclude(args, paths, table)
+
+
+def measure(journal: Journal, plan: Plan, machine: Machine, out: Any) -> dict[str, Any]:
+    """Measure what is missing of a sweep, and tell how it goes on in lines.
+
+    Returns:
+        The table.
+    """
+    paths = journal.paths
+    write_json(paths.plan, plan.to_json())
+    for line in _warnings(journal):
+        _say(f"torchtop: {line}", sys.stderr)
+    runner = Runner(
+        plan,
+        journal,
+        lambda cell, limit: machine.launch(cell, limit, plan, paths.id),
+        Lines(out, paths, plan, journal),
+        created(paths),
+    )
+    with _signals(runner):
+        return runner.run()
+
+
+def _on_a_screen(args: argparse.Namespace) -> int:
+    """Measure in a process of its own, which outlives the terminal, and show its table."""
+    from torchtop.app.sweep.main import run_screen
+    from torchtop.commands.sweep_worker import Worker
+
+    watched = find_sweep(args.resume or None) if args.resume is not None else None
+    if watched is not None and is_locked(watched.lock):
+        paths, worker = watched, Worker(watched)
+    else:
+        paths, plan, _ = _open(args, args.words)
+        write_json(paths.plan, plan.to_json())
+        worker = Worker(paths)
+        worker.start(again=args.resume is not None)
+    status = run_screen(paths, worker)
+    return status or _leave(args, paths, worker)
+
+
+def _leave(args: argparse.Namespace, paths: SweepPaths, worker: Worker) -> int:
+    """Say on the terminal what became of a sweep whose screen was left."""
+    with contextlib.suppress(OSError):
+        if worker.is_alive:
+            again = f"torchtop sweep --resume {paths.id}"
+            _say(f"measuring goes on; look again, or stop it, with: {again}", sys.stdout)
+            return 0
+        if told := worker.trouble():
+            raise UsageError(told, FAILED)
+        return _conclude(args, paths, read_sweep(paths))
+    return 0
 
 
 def _open(args: argparse.Namespace, words: Sequence[str]) -> tuple[SweepPaths, Plan, Machine]:
@@ -105,11 +151,23 @@ def _open(args: argparse.Namespace, words: Sequence[str]) -> tuple[SweepPaths, P
 
 def _reopen(args: argparse.Namespace) -> tuple[SweepPaths, Plan, Machine]:
     """A sweep by its id: its command, on this machine as it is today."""
-    from torchtop.cli import parse
-
     if args.workload is not None:
         raise UsageError("sweep --resume takes the id of a sweep, and no workload")
     paths = find_sweep(args.resume or None)
+    plan, machine = reopened(paths)
+    consent(machine.entry, args.yes)
+    return paths, plan, machine
+
+
+def reopened(paths: SweepPaths) -> tuple[Plan, Machine]:
+    """The plan of a sweep on this machine as it is today.
+
+    Raises:
+        UsageError, SessionError, LaunchError: its command asks for something else today, or for
+            nothing that there is.
+    """
+    from torchtop.cli import parse
+
     old = Plan.load(paths.plan)
     plan, machine = make_plan(parse(list(old.command)), old.command, Path(old.cwd))
     if plan.fingerprint != old.fingerprint:
@@ -117,8 +175,7 @@ def _reopen(args: argparse.Namespace) -> tuple[SweepPaths, Plan, Machine]:
             f"{paths.id} was another question than its command asks today (its defaults have "
             "changed): start it anew"
         )
-    consent(machine.entry, args.yes)
-    return paths, plan, machine
+    return plan, machine
 
 
 def _is_unfinished(paths: SweepPaths) -> bool:

@@ -28,7 +28,7 @@ def build(
         runs: what has been run.
         status: running, stopped or done.
         running: id of the cell that is being measured.
-        **more: id, created_at, updated_at and host.
+        **more: id, created_at, updated_at, host and session.
     """
     rows = [_row(cell, plan, runs.get(cell.id, ()), running) for cell in plan.cells]
     by_id = {row["id"]: row for row in rows}
@@ -57,6 +57,7 @@ def build(
             "runs_done": sum(len(schedule.measured(made)) for made in runs.values()),
             "runs_left": schedule.runs_left(plan, runs),
             "eta_s": schedule.eta_s(plan, runs),
+            "session": more.get("session"),
         },
         "cells": rows,
         "notes": _notes(rows),

@@ -92,6 +92,7 @@ class Runner:
         self._kill = threading.Event()
         self._session: SessionPaths | None = None
         self._cell: str | None = None
+        self._forget_requests()
 
     @property
     def is_stopping(self) -> bool:
@@ -103,6 +104,18 @@ class Runner:
         if self._stop.is_set():
             self._kill.set()
         self._stop.set()
+
+    def _forget_requests(self) -> None:
+        for mode in ("stop", "kill"):
+            self._journal.paths.request(mode).unlink(missing_ok=True)
+
+    def _take_requests(self) -> None:
+        """Another process may ask, by leaving a file in the sweep's directory."""
+        if self._journal.paths.request("kill").exists():
+            self._kill.set()
+            self._stop.set()
+        elif self._journal.paths.request("stop").exists():
+            self._stop.set()
 
     def run(self) -> dict[str, Any]:
         """Measure until all is done or it is told to stop.
@@ -116,12 +129,12 @@ class Runner:
         for name, paths in self._journal.unfinished():
             if not self._stop.is_set() and name in {cell.id for cell in self._plan.cells}:
                 self._finish(self._plan.cell(name), paths)
-        while not self._stop.is_set():
-            cell = schedule.next_cell(self._plan, self._journal.runs)
-            if cell is None:
+        while (cell := schedule.next_cell(self._plan, self._journal.runs)) is not None:
+            self._take_requests()
+            if self._stop.is_set():
                 break
             self._measure(cell)
-        self._cell = None
+        self._forget_requests()
         left = schedule.runs_left(self._plan, self._journal.runs)
         return self._publish("stopped" if left else "done")
 
@@ -139,13 +152,13 @@ class Runner:
 
     def _finish(self, cell: Cell, paths: SessionPaths) -> None:
         """Wait for a session, and take what it measured."""
-        self._cell = cell.id
+        self._cell, self._session = cell.id, paths
         self._publish("running")
         number = len(schedule.measured(self._journal.runs.get(cell.id, ()))) + 1
         self._watcher.begins(cell, number, paths)
         self._wait(cell, paths)
         run = run_of(paths, self._plan.settings.warmup)
-        self._cell = None
+        self._cell = self._session = None
         self._journal.ended(cell.id, run)
         self._watcher.ended(cell, run, self._publish("running"))
 
@@ -154,6 +167,7 @@ class Runner:
         asked: str | None = None
         look_s = 0.0
         while not _is_over(paths):
+            self._take_requests()
             wanted = "kill" if self._kill.is_set() else "stop" if self._stop.is_set() else None
             if wanted is not None and wanted != asked:
                 request_stop(paths, wanted, "sweep")
@@ -173,6 +187,7 @@ class Runner:
             self._journal.runs,
             status,
             running=self._cell,
+            session=None if self._session is None else self._session.id,
             id=paths.id,
             created_at=self._created_at,
             updated_at=now(),

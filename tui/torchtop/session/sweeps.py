@@ -11,7 +11,8 @@ beside the sessions, mode 0700:
     ``ended``    cell, session, status, reason, measured: see "run" below
 
 ``lock`` (flock)
-    Held for as long as a process measures.
+    Held for as long as a process measures. Whoever wants it to stop leaves a file ``stop``; a
+    second time, ``kill``. ``sweep.log`` is what that process said, where it had no terminal.
 
 ``sweep.json`` (replaced as a whole after each run; what ``torchtop sweep --json`` prints)
     schema, id, workload, command (words after ``torchtop``, as they would be typed), created_at,
@@ -22,7 +23,8 @@ beside the sessions, mode 0700:
     axes [{name, values}]: what the cells differ in, in the order of the command. name is "gpus",
     "nproc" (ranks on a CPU), an option's name, or "python"; a value is text or a number,
     fixed {name: text}: options that all cells share,
-    progress {runs_done, runs_left (at most), eta_s (null: not known yet)},
+    progress {runs_done, runs_left (at most), eta_s (null: not known yet), session (id of the one
+    that runs, or null)},
     cells [cell], notes [sentences: what a reader must know, such as runs on different machines]
 
     cell
@@ -112,6 +114,15 @@ class SweepPaths:
     def lock(self) -> Path:
         """Held with flock by the process that measures."""
         return self.root / "lock"
+
+    @property
+    def log(self) -> Path:
+        """``sweep.log``."""
+        return self.root / "sweep.log"
+
+    def request(self, mode: str) -> Path:
+        """What asks the process that measures for a ``stop`` or a ``kill``, by being there."""
+        return self.root / mode
 
     @property
     def result(self) -> Path:

@@ -1,0 +1,272 @@
+"""The app of a sweep: a pure function of its directory, as the viewer is of a session's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
+
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from torchtop.app.charts.glyphs import ASCII, UNICODE
+from torchtop.app.gone import silence_if_gone
+from torchtop.app.panes.pane import Rows
+from torchtop.app.sweep import rows
+from torchtop.app.sweep.rows import Seen
+from torchtop.app.terminal import Terminal, ascii_only, detach_on_signals
+from torchtop.app.text import Row
+from torchtop.app.theme import DARK, THEMES, Palette, ansi_palette, theme_palette
+from torchtop.app.view import View
+from torchtop.session.follow import Follower
+from torchtop.session.paths import SessionError, sessions_root
+from torchtop.session.sweeps import SweepPaths, read_sweep
+
+_LOOK_EVERY_S = 1.0
+
+
+class Measuring(Protocol):
+    """The process that measures a sweep, as a screen sees it."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether something measures it."""
+        ...
+
+    def stop(self) -> None:
+        """Ask it to stop; a second time: at once."""
+        ...
+
+    def trouble(self) -> str | None:
+        """Why it ended before it could measure, in one line; None where it did not."""
+        ...
+
+
+class SweepSeen(Message):
+    """How a sweep stands.
+
+    Args:
+        seen: that.
+    """
+
+    def __init__(self, seen: Seen) -> None:
+        super().__init__()
+        self.seen = seen
+
+
+class Reader(threading.Thread):
+    """Reads the sweep, and the session that runs for it, once a second.
+
+    Args:
+        paths: the sweep.
+        measuring: its process.
+        post: takes the messages.
+    """
+
+    def __init__(
+        self, paths: SweepPaths, measuring: Measuring, post: Callable[[Message], Any]
+    ) -> None:
+        super().__init__(name="sweep-reader", daemon=True)
+        self._paths, self._measuring, self._post = paths, measuring, post
+        self._end = threading.Event()
+        self._follower: Follower | None = None
+
+    def run(self) -> None:
+        """Look, and tell."""
+        while not self._end.is_set():
+            self._post(SweepSeen(self.look()))
+            self._end.wait(_LOOK_EVERY_S)
+
+    def end(self) -> None:
+        """Look no more."""
+        self._end.set()
+
+    def look(self) -> Seen:
+        """How things stand."""
+        live, trouble = self._measuring.is_alive, self._measuring.trouble()
+        try:
+            sweep = read_sweep(self._paths)
+        except SessionError:
+            return Seen(None, live, trouble=trouble)
+        name = sweep["progress"].get("session") if live else None
+        if not name:
+            self._follower = None
+            return Seen(sweep, live, trouble=trouble)
+        if self._follower is None or self._follower.paths.id != name:
+            self._follower = Follower(sessions_root() / name)
+        snapshot = self._follower.poll()
+        return Seen(sweep, live, snapshot.analysis, snapshot.elapsed_s, trouble)
+
+
+class Line(Rows):
+    """The header or the footer."""
+
+    DEFAULT_CSS = "Line { height: 1; }"
+    app: SweepApp  # type: ignore[assignment]
+
+    def compute(self, width: int, height: int) -> list[Row]:
+        """One row."""
+        app = self.app
+        if self.id == "header":
+            return [rows.header(app.seen, width)]
+        return [rows.footer(app.seen, app.asking, width)]
+
+
+class Table(Rows):
+    """What lies between: as much of it as fits."""
+
+    app: SweepApp  # type: ignore[assignment]
+    first = 0
+
+    def compute(self, width: int, height: int) -> list[Row]:
+        """The rows from the first that is shown."""
+        found = rows.body(self.app.seen, width, self.view.glyphs)
+        self.first = max(0, min(self.first, len(found) - height))
+        return found[self.first :]
+
+    def move(self, lines: int) -> None:
+        """Show what lies so many lines below."""
+        self.first += lines
+        self.redraw()
+
+
+class SweepApp(App[int]):
+    """Shows a sweep until the user leaves.
+
+    Args:
+        paths: the sweep.
+        measuring: the process that measures it.
+    """
+
+    TITLE = "torchtop"
+    CSS = "* { scrollbar-size: 0 0; } Screen { layout: vertical; overflow: hidden; }"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "leave", "quit", id="sweep.quit", tooltip="leave the screen"),
+        Binding("x", "stop", "stop", id="sweep.stop", tooltip="stop; what was measured is kept"),
+        Binding("l", "detach", "leave", id="sweep.leave", tooltip="leave; measuring goes on"),
+        Binding("escape", "stay", "stay", show=False),
+        Binding("down,j", "move(1)", "down", show=False),
+        Binding("up,k", "move(-1)", "up", show=False),
+        Binding("pagedown,space", "move(10)", "page down", show=False),
+        Binding("pageup", "move(-10)", "page up", show=False),
+        Binding("home", "move(-100000)", "start", show=False),
+        Binding("end", "move(100000)", "end", show=False),
+    ]
+
+    def __init__(self, paths: SweepPaths, measuring: Measuring, **options: Any) -> None:
+        super().__init__(**options)
+        for theme in THEMES:
+            self.register_theme(theme)
+        plain = self.console.color_system in (None, "standard")
+        self.theme = "ansi-dark" if plain else DARK.name
+        self.palette = self._make_palette()
+        self.view = View(glyphs=ASCII if ascii_only() else UNICODE)
+        self.seen = Seen(live=True)
+        self.asking = False
+        self._measuring = measuring
+        self._reader = Reader(paths, measuring, self.post_message)
+
+    def compose(self) -> ComposeResult:
+        """Line, table, line."""
+        yield Line(id="header")
+        yield Table(id="table")
+        yield Line(id="footer")
+
+    def on_mount(self) -> None:
+        """Begin to read."""
+        self._reader.start()
+
+    def detach_soon(self) -> bool:
+        """Leave, asked from any thread or signal handler; False where there is nothing to end."""
+        if self._loop is None:
+            return False
+        self._loop.call_soon_threadsafe(self.action_detach)
+        return True
+
+    def on_sweep_seen(self, message: SweepSeen) -> None:
+        """Draw what has changed."""
+        self.seen = message.seen
+        self._redraw()
+
+    def _redraw(self) -> None:
+        for each in self.query(Rows):
+            each.redraw()
+
+    def action_move(self, lines: int) -> None:
+        """Scroll."""
+        self.query_one(Table).move(lines)
+
+    def action_leave(self) -> None:
+        """Leave, and ask first while something is measured."""
+        if not self.seen.live or self.asking:
+            self.action_detach()
+            return
+        self.asking = True
+        self._redraw()
+
+    def action_stay(self) -> None:
+        """Take no answer."""
+        self.asking = False
+        self._redraw()
+
+    def action_stop(self) -> None:
+        """Stop measuring; the screen stays until the run has ended."""
+        self.asking = False
+        if self.seen.live:
+            self._measuring.stop()
+        self._redraw()
+
+    def action_detach(self) -> None:
+        """Leave; the measuring goes on."""
+        self._reader.end()
+        self.exit(0)
+
+    async def action_quit(self) -> None:
+        """Ctrl+Q."""
+        self.action_leave()
+
+    @property
+    def failure(self) -> Exception | None:
+        """What ended the app, if it was a mistake of its own."""
+        return self._exception
+
+    def _handle_exception(self, error: Exception) -> None:
+        """End; the story is for a file and not for the screen."""
+        super()._handle_exception(error)
+        self._exit_renderables.clear()
+
+    def _make_palette(self) -> Palette:
+        theme = self.current_theme
+        return ansi_palette() if theme.ansi else theme_palette(theme)
+
+
+def run_screen(paths: SweepPaths, measuring: Measuring) -> int:
+    """Show a sweep until the user leaves.
+
+    Args:
+        paths: the sweep.
+        measuring: the process that measures it.
+
+    Returns:
+        0, or 1 after an error of the screen itself, told in one line.
+    """
+    error: BaseException | None = None
+    try:
+        app = SweepApp(paths, measuring, driver_class=Terminal)
+        detach_on_signals(app.detach_soon)
+        app.run(mouse=os.environ.get("TORCHTOP_MOUSE") == "1")
+        error = app.failure
+    except Exception as raised:
+        error = raised
+    if error is not None:
+        from torchtop.app.crash import report
+
+        with contextlib.suppress(OSError):
+            print(f"torchtop: {report(error)}", file=sys.stderr)
+    silence_if_gone()
+    return 0 if error is None else 1
