@@ -133,7 +133,7 @@ def _job(source: Source) -> Iterator[Event]:
     """Verdicts, findings and rates of the whole job, and each rank's own verdicts."""
     yield from _process(_JOB, "job", {_JUDGED: "verdict"})
     yield from _judged(source)
-    for record in _analyses(source):
+    for record in source.analyses():
         at_ns = source.unix_ns(record.get("mono_ns")) - source.start_ns
         speed, step = child(record, "throughput"), child(record, "step_ms")
         for name in ("samples_per_s", "tokens_per_s"):
@@ -141,10 +141,6 @@ def _job(source: Source) -> Iterator[Event]:
             yield from _counter(title, _JOB, at_ns, number(speed.get(name)))
         for name in ("p50", "p95"):
             yield from _counter(f"step {name}, ms", _JOB, at_ns, number(step.get(name)))
-
-
-def _analyses(source: Source) -> Iterator[Record]:
-    return (r for r in source.records(source.paths.analysis) if r["kind"] == "analysis")
 
 
 def _judged(source: Source) -> Iterator[Event]:
@@ -155,7 +151,7 @@ def _judged(source: Source) -> Iterator[Event]:
     standing: dict[_Key, tuple[int, Mapping[str, Any]]] = {}
     tracks: dict[_Key, int] = {}
     at_ns = 0
-    for record in _analyses(source):
+    for record in source.analyses():
         at_ns = source.unix_ns(record.get("mono_ns")) - source.start_ns
         seen = dict(_told(record))
         for key in [key for key in standing if key not in seen]:
@@ -213,13 +209,12 @@ def _rank(source: Source, rank: RankFile) -> Iterator[Event]:
     yield from _process(process, f"rank {rank.rank}: {rank.device} on {rank.host}", tracks)
     for track, suffix in ((_STEPS, "_us"), (_HOST_STEPS, "_host_us")):
         timeline = Timeline(suffix, many=number(rank.header.get("world_size")) != 1)
-        for record in source.records(rank.path, rank.host):
-            if record["kind"] == "steps":
-                for step in timeline.add(record):
-                    yield from _step(source, rank, track, step)
-    for record in source.records(rank.path, rank.host):
+        for record in source.records(rank.path, rank.host, "steps"):
+            for step in timeline.add(record):
+                yield from _step(source, rank, track, step)
+    for record in source.records(rank.path, rank.host, "pause"):
         start = record.get("start_ns")
-        if record["kind"] == "pause" and number(start) is not None:
+        if number(start) is not None:
             length_ns = round((number(record.get("duration_us")) or 0.0) * 1000)
             at_ns = source.unix_ns(start, rank.host) - source.start_ns
             what = _text(record.get("what"))
@@ -242,9 +237,7 @@ def _step(source: Source, rank: RankFile, track: int, step: Step) -> Iterator[Ev
 def _device_counters(
     source: Source, host: str, path: Path, process: int, gpus: int
 ) -> Iterator[Event]:
-    for record in source.records(path, host):
-        if record["kind"] != "tick":
-            continue
+    for record in source.records(path, host, "tick"):
         at_ns = source.unix_ns(record.get("mono_ns"), host) - source.start_ns
         metrics, told = child(record, "gpus"), child(record, "host")
         for title, (name, factor) in _GPU_COUNTERS.items():

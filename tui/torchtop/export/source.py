@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +18,14 @@ from torchtop.session.values import children, number
 
 _PIECE = 1 << 20
 """Bytes that are read at a time."""
+
+_HEADER_BYTES = 16 << 10
+
+_KINDS = ("facts", "steps", "totals", "beat", "pause", "scalars", "memory", "probe", "processes")
+"""What makes up most of a file, by kind."""
+
+_STAMP = re.compile(rb'\{"kind":"\w+","seq":\d+,"mono_ns":(\d+),')
+"""How every record begins that torchtop has written."""
 
 _LAST_BYTES = 64 << 10
 """Where the last record of a file is."""
@@ -129,11 +139,25 @@ class Source:
             facts = children(header_of(node.devices), "gpus")
             yield node.root.name, node.devices, facts
 
-    def records(self, path: Path, host: str | None = None) -> Iterator[Record]:
-        """The records of a file after its header, from the time on that was asked for."""
+    def analyses(self) -> Iterator[Record]:
+        """What the analyst told, once a second."""
+        return self.records(self.paths.analysis, None, "analysis")
+
+    def records(self, path: Path, host: str | None, *kinds: str) -> Iterator[Record]:
+        """A file's records of some kinds, from the time on that was asked for.
+
+        Args:
+            path: the file.
+            host: whose clock its times are told by; that of the analysis where None.
+            *kinds: those that are wanted; the others are passed over, most of them unread.
+        """
         since = self._since_ns
-        for record in stream(path):
-            if record["kind"] != "header" and (
+        start = 0
+        if since is not None:
+            start = _offset_of(path, lambda mono_ns: self.unix_ns(mono_ns, host) >= since)
+        unread = tuple(kind for kind in _KINDS if kind not in kinds)
+        for record in stream(path, start, unread):
+            if record["kind"] in kinds and (
                 since is None or self.unix_ns(record.get("mono_ns"), host) >= since
             ):
                 yield record
@@ -141,13 +165,50 @@ class Source:
 
 def header_of(path: Path) -> Mapping[str, Any]:
     """The first record of a file; empty where there is none."""
-    for record in stream(path):
+    for record in stream(path, piece=_HEADER_BYTES):
         return record if record["kind"] == "header" else {}
     return {}
 
 
-def stream(path: Path) -> Iterator[Record]:
-    """The whole records of a file, piece by piece."""
-    tail, size = Tail(path), -1
+def stream(
+    path: Path, start: int = 0, unread: tuple[str, ...] = (), piece: int = _PIECE
+) -> Iterator[Record]:
+    """The whole records of a file, piece by piece.
+
+    Args:
+        path: the file.
+        start: where in it to begin, after its head.
+        unread: kinds to pass over.
+        piece: bytes that are read at a time.
+    """
+    try:
+        last_bytes = path.stat().st_size - start if start else None
+    except OSError:
+        return
+    tail, size = Tail(path, last_bytes, unread), -1
     while size != (size := tail.offset):
-        yield from tail.poll(_PIECE)
+        yield from tail.poll(piece)
+
+
+def _offset_of(path: Path, is_late: Callable[[int], bool]) -> int:
+    """Where in a file of records, which lie in order of time, the late ones begin, or before.
+
+    By halves: a day's file is hundreds of megabytes, and its last minutes are wanted.
+    """
+    try:
+        with path.open("rb") as file:
+            low, high = 0, os.fstat(file.fileno()).st_size
+            while high - low > _PIECE:
+                middle = (low + high) // 2
+                file.seek(middle)
+                file.readline(_PIECE)
+                found = _STAMP.match(file.readline(_PIECE))
+                if found is None:
+                    return low  # a hole, or something that is no record: read from before it
+                if is_late(int(found[1])):
+                    high = middle
+                else:
+                    low = middle
+            return low
+    except OSError:
+        return 0

@@ -7,7 +7,7 @@ Columns carry their unit in the name, as in the records. A value that is not kno
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +88,7 @@ def _steps(source: Source) -> Iterator[Cells]:
     """Every recorded step of every rank; the phases are on the device's clock."""
     yield ["rank", "step", *_TIMES, "duration_us", *_STEP_COLUMNS]
     for rank in source.ranks():
-        for record in source.records(rank.path, rank.host):
-            if record["kind"] != "steps":
-                continue
+        for record in source.records(rank.path, rank.host, "steps"):
             ends = items(record, "end_ns")
             columns = [items(record, name) for name in _STEP_COLUMNS]
             phases = [items(record, name) for name in PHASE_COLUMNS]
@@ -108,7 +106,7 @@ def _seconds(source: Source) -> Iterator[Cells]:
     verdict = [f"verdict_{name}" for name in (*_VERDICT, "headline")]
     head = ["step", "warming_up", *(f"step_{q}_ms" for q in _STEP_MS), *_RATES, *phases, *verdict]
     yield [*_TIMES, *head]
-    for record in _analyses(source):
+    for record in source.analyses():
         told, speed = child(record, "step_ms"), child(record, "throughput")
         shares = (child(child(record, "phases"), phase) for phase in PHASES)
         judged = child(record, "verdict")
@@ -127,7 +125,7 @@ def _ranks(source: Source) -> Iterator[Cells]:
     names = ("rank", "step", "step_ms", "host_step_ms", "wait_ms", "lag_ms", "data_host_ms")
     last = ("ready", "marker", "marker_age_s")
     yield [*_TIMES, *names, *(f"{phase}_ms" for phase in PHASES), *last]
-    for record in _analyses(source):
+    for record in source.analyses():
         for rank in children(record, "ranks"):
             yield [
                 *_moment(source, record.get("mono_ns")),
@@ -141,22 +139,20 @@ def _scalars(source: Source) -> Iterator[Cells]:
     """What the script logged."""
     yield ["rank", "step", *_TIMES, "name", "value"]
     for rank in source.ranks():
-        for record in source.records(rank.path, rank.host):
-            if record["kind"] == "scalars":
-                moment = _moment(source, record.get("mono_ns"), rank.host)
-                for name, value in child(record, "values").items():
-                    yield [rank.rank, record.get("step"), *moment, name, value]
+        for record in source.records(rank.path, rank.host, "scalars"):
+            moment = _moment(source, record.get("mono_ns"), rank.host)
+            for name, value in child(record, "values").items():
+                yield [rank.rank, record.get("step"), *moment, name, value]
 
 
 def _pauses(source: Source) -> Iterator[Cells]:
     """What held the training thread up: garbage collection, saving, evaluation."""
     yield ["rank", "step", *_TIMES, "what", "duration_us"]
     for rank in source.ranks():
-        for record in source.records(rank.path, rank.host):
-            if record["kind"] == "pause":
-                moment = _moment(source, record.get("start_ns"), rank.host)
-                names = ("what", "duration_us")
-                yield [rank.rank, record.get("step"), *moment, *(record.get(n) for n in names)]
+        for record in source.records(rank.path, rank.host, "pause"):
+            moment = _moment(source, record.get("start_ns"), rank.host)
+            names = ("what", "duration_us")
+            yield [rank.rank, record.get("step"), *moment, *(record.get(n) for n in names)]
 
 
 def _gpus(source: Source) -> Iterator[Cells]:
@@ -181,9 +177,8 @@ def _hosts(source: Source) -> Iterator[Cells]:
 
 def _ticks(source: Source) -> Iterator[tuple[str, list[Any], Any]]:
     for host, path, facts in source.samplers():
-        for record in source.records(path, host):
-            if record["kind"] == "tick":
-                yield host, facts, record
+        for record in source.records(path, host, "tick"):
+            yield host, facts, record
 
 
 def _verdicts(source: Source) -> Iterator[Cells]:
@@ -202,10 +197,6 @@ def _verdicts(source: Source) -> Iterator[Cells]:
     for what in ("verdicts", "findings"):
         for verdict in children(source.loaded.summary, what):
             yield [what.removesuffix("s"), *(verdict.get(name) for name in names)]
-
-
-def _analyses(source: Source) -> Iterable[Any]:
-    return (r for r in source.records(source.paths.analysis) if r["kind"] == "analysis")
 
 
 def _at(values: Sequence[Any], place: int) -> Any:

@@ -105,8 +105,8 @@ class _Run:
 
 def _write_job(source: Source, run: _Run) -> None:
     """Throughput, latency and the frontier's phases each second."""
-    for record in source.records(source.paths.analysis):
-        if record["kind"] != "analysis" or not record.get("window"):
+    for record in source.analyses():
+        if not record.get("window"):
             continue
         rates = {f"throughput/{k}": v for k, v in child(record, "throughput").items()}
         steps = {f"step_ms/{k}": v for k, v in child(record, "step_ms").items()}
@@ -123,9 +123,7 @@ def _write_gpus(source: Source, run: _Run) -> None:
     steps = _StepAt(source)
     for host, path, facts in source.samplers():
         prefix = f"{_tag(host)}/" if len(source.paths.nodes()) > 1 else ""
-        for record in source.records(path, host):
-            if record["kind"] != "tick":
-                continue
+        for record in source.records(path, host, "tick"):
             moment = source.unix_ns(record.get("mono_ns"), host)
             metrics = child(record, "gpus")
             values = {
@@ -142,8 +140,8 @@ class _StepAt:
     def __init__(self, source: Source) -> None:
         self._known = [
             (source.unix_ns(record.get("mono_ns")), record["step"])
-            for record in source.records(source.paths.analysis)
-            if record["kind"] == "analysis" and isinstance(record.get("step"), int)
+            for record in source.analyses()
+            if isinstance(record.get("step"), int)
         ]
 
     def at(self, unix_ns: int) -> int | None:
@@ -156,17 +154,14 @@ class _StepAt:
 
 def _write_scalars(source: Source, rank: RankFile, run: _Run) -> None:
     """What the script logged on a rank: loss, accuracy."""
-    for record in source.records(rank.path, rank.host):
-        if record["kind"] == "scalars":
-            values = {_tag(str(name)): v for name, v in child(record, "values").items()}
-            run.add(record.get("step"), source.unix_ns(record.get("mono_ns"), rank.host), values)
+    for record in source.records(rank.path, rank.host, "scalars"):
+        values = {_tag(str(name)): v for name, v in child(record, "values").items()}
+        run.add(record.get("step"), source.unix_ns(record.get("mono_ns"), rank.host), values)
 
 
 def _write_steps(source: Source, rank: RankFile, run: _Run) -> None:
     """The phases of every recorded step of a rank, on its device's clock."""
-    for record in source.records(rank.path, rank.host):
-        if record["kind"] != "steps":
-            continue
+    for record in source.records(rank.path, rank.host, "steps"):
         ends = items(record, "end_ns")
         columns = {phase: items(record, f"{phase}_us") for phase in PHASES}
         for place, (step, end) in enumerate(zip(items(record, "step"), ends, strict=False)):

@@ -71,9 +71,7 @@ def _length_s(source: Source) -> float:
 
 def _analyses(source: Source, into: Gathered) -> None:
     into.latency = Series(into.length_s)
-    for record in source.records(source.paths.analysis):
-        if record["kind"] != "analysis":
-            continue
+    for record in source.analyses():
         at_s = (source.unix_ns(record.get("mono_ns")) - source.start_ns) / 1e9
         for unit, value in child(record, "throughput").items():
             _add(into.rates, unit, into.length_s, at_s, value)
@@ -112,12 +110,11 @@ def _devices(source: Source, into: Gathered) -> None:
             for place, fact in enumerate(facts)
             if not used or fact.get("uuid") in used
         }
-        for record in source.records(path, host):
-            if record["kind"] == "tick":
-                at_s = (source.unix_ns(record.get("mono_ns"), host) - source.start_ns) / 1e9
-                _tick(into, record, at_s, shown)
-                cpu = child(record, "host").get("cpu_percent")
-                _add(into.cpu, host, into.length_s, at_s, cpu)
+        for record in source.records(path, host, "tick"):
+            at_s = (source.unix_ns(record.get("mono_ns"), host) - source.start_ns) / 1e9
+            _tick(into, record, at_s, shown)
+            cpu = child(record, "host").get("cpu_percent")
+            _add(into.cpu, host, into.length_s, at_s, cpu)
 
 
 def _tick(into: Gathered, record: Record, at_s: float, shown: Mapping[int, str]) -> None:
@@ -137,9 +134,9 @@ def _scalars(source: Source, rank: RankFile, into: Gathered) -> None:
 
 
 def _logged(source: Source, rank: RankFile) -> Iterator[tuple[str, int, float]]:
-    for record in source.records(rank.path, rank.host):
+    for record in source.records(rank.path, rank.host, "scalars"):
         step = record.get("step")
-        if record["kind"] == "scalars" and isinstance(step, int):
+        if isinstance(step, int):
             for name, value in child(record, "values").items():
                 known = number(value)
                 if known is not None:
@@ -149,7 +146,7 @@ def _logged(source: Source, rank: RankFile) -> Iterator[tuple[str, int, float]]:
 def _latencies(source: Source, into: Gathered) -> None:
     """The histogram of the run's step latencies, warm-up left out."""
     counts: dict[int, int] = {}
-    for record in source.records(source.paths.history):
+    for record in source.records(source.paths.history, None, "minute"):
         for bucket, count in child(record, "latency").items():
             known = number(count)
             if known is not None and str(bucket).lstrip("-").isdigit():

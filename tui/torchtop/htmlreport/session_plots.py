@@ -221,12 +221,15 @@ def _verdicts(gathered: Gathered) -> Plot | None:
     kinds = list(dict.fromkeys(stretch.kind for stretch in gathered.verdicts))[:8]
     if not kinds:
         return None
+    shortest = gathered.length_s / POINTS
 
     def paint(axes: Axes) -> None:
+        drawn_to = dict.fromkeys(kinds, -shortest)
         for stretch in gathered.verdicts:
-            if stretch.kind in kinds:
+            if stretch.kind in kinds and stretch.end_s > drawn_to[stretch.kind]:
+                drawn_to[stretch.kind] = max(stretch.end_s, stretch.start_s + shortest)
                 colour = ink(_SEVERITIES.get(stretch.severity, "dim"))
-                width = max(stretch.end_s - stretch.start_s, gathered.length_s / 200)
+                width = max(stretch.end_s - stretch.start_s, shortest)
                 place = -kinds.index(stretch.kind)
                 axes.barh(place, width, left=stretch.start_s, height=0.6, color=colour)
         names = [plain(kind, 24) for kind in kinds]

@@ -19,16 +19,16 @@ def number(value: Any) -> float | None:
 
 def child(record: Any, key: str) -> Mapping[str, Any]:
     """A field that should be an object; empty for anything else."""
-    value = record.get(key) if isinstance(record, Mapping) else None
-    return value if isinstance(value, Mapping) else {}
+    value = record.get(key) if isinstance(record, (dict, Mapping)) else None
+    return value if isinstance(value, (dict, Mapping)) else {}
 
 
 def children(record: Any, key: str) -> list[Mapping[str, Any]]:
     """A field that should be a list of objects; what is none is left out."""
-    return [entry for entry in items(record, key) if isinstance(entry, Mapping)]
+    return [entry for entry in items(record, key) if isinstance(entry, (dict, Mapping))]
 
 
 def items(record: Any, key: str) -> list[Any]:
     """A field that should be a list; empty for anything else."""
-    value = record.get(key) if isinstance(record, Mapping) else None
+    value = record.get(key) if isinstance(record, (dict, Mapping)) else None
     return list(value) if isinstance(value, (list, tuple)) else []
