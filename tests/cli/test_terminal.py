@@ -2,91 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shlex
-import shutil
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cli.command import environment, processes_of, torchtop
-
-pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="there is no tmux")
-
-PANES = {
-    "large": ("verdict", "GPUs", "step", "throughput", "data", "logs", "host", "events"),
-    "small": ("verdict", "GPUs", "step", "throughput", "data"),
-}
-
-
-class Terminal:
-    """A tmux server of its own with one window."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self._name = f"torchtop-test-{os.getpid()}"
-
-    def open(self, *words: str, columns: int = 200, lines: int = 50) -> None:
-        """Run torchtop in a window of that size."""
-        command = shlex.join([sys.executable, "-m", "torchtop", *words])
-        size = ["-x", str(columns), "-y", str(lines)]
-        self._tmux("-f", "/dev/null", "new-session", "-d", "-s", "t", *size, command)
-
-    def press(self, *keys: str) -> None:
-        """Type keys, in tmux's names."""
-        self._tmux("send-keys", "-t", "t", *keys)
-
-    def resize(self, columns: int, lines: int) -> None:
-        """Make the window another size."""
-        self._tmux("resize-window", "-t", "t", "-x", str(columns), "-y", str(lines))
-
-    def screen(self) -> str:
-        """What the window shows."""
-        return self._tmux("capture-pane", "-p", "-t", "t")
-
-    def wait_for(self, seen: Callable[[str], bool], what: str, timeout_s: float = 90.0) -> str:
-        """Wait until the screen shows something; returns the screen."""
-        until = time.monotonic() + timeout_s
-        while not seen(screen := self.screen()):
-            assert time.monotonic() < until, f"no {what} on the screen:\n{screen}"
-            time.sleep(0.2)
-        return screen
-
-    def close(self) -> None:
-        """Close the terminal, as a lost line does."""
-        subprocess.run(["tmux", "-L", self._name, "kill-server"], check=False, capture_output=True)
-
-    def _tmux(self, *words: str) -> str:
-        done = subprocess.run(
-            ["tmux", "-L", self._name, *words],
-            env=environment(self.home, XDG_CACHE_HOME=str(self.home / "cache")),
-            cwd=self.home,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    opened = Terminal(tmp_path)
-    yield opened
-    opened.close()
-    for session in running(tmp_path):
-        torchtop("stop", "--kill", session["id"], home=tmp_path, cwd=tmp_path)
-
-
-def running(home: Path) -> list[dict[str, Any]]:
-    rows = json.loads(torchtop("ls", "--json", home=home, cwd=home).stdout)["sessions"]
-    return [row for row in rows if row["status"] == "running"]
+from cli.command import processes_of, torchtop
+from cli.tmux import PANES, Terminal, panes_of, running
+from torchtop.session.paths import SessionPaths
+from torchtop.session.tail import Tail
 
 
 def trains(screen: str, workload: str) -> bool:
@@ -95,11 +19,14 @@ def trains(screen: str, workload: str) -> bool:
 
 
 def has_panes(screen: str, size: str) -> bool:
-    titles = [line for line in screen.splitlines() if "─" in line]
-    return all(any(f" {pane} " in line for line in titles) for pane in PANES[size])
+    return panes_of(screen) >= set(PANES[size])
 
 
-def test_switch_by_key_then_lose_the_terminal_then_come_back(terminal: Terminal) -> None:
+@pytest.mark.fault(11, "attach again after a lost terminal", "the same panes, the whole history")
+def test_switch_by_key_then_lose_the_terminal_then_come_back(
+    terminals: Callable[[], Terminal],
+) -> None:
+    terminal = terminals()
     home = terminal.home
 
     # Given a workload that trains on a large screen, with values in every pane
@@ -141,3 +68,54 @@ def test_switch_by_key_then_lose_the_terminal_then_come_back(terminal: Terminal)
     assert stopped.returncode == 0, stopped.stderr
     assert processes_of(second["id"]) == []
     terminal.wait_for(lambda s: "stopped" in s, "end", 20.0)
+
+
+TRAIN = """
+import time, torch
+torch.set_num_threads(1)
+net = torch.nn.Linear(4, 4)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+print("begins", flush=True)
+while True:
+    net(torch.ones(2, 4)).sum().backward(); opt.step(); opt.zero_grad()
+    time.sleep(0.05)
+"""
+
+
+def history(screen: str) -> list[str]:
+    """What the events pane says, without what is of one viewer's time."""
+    told = ("supervisor started", "sampler started", "agent started", "2 ranks up", "verdict ")
+    lines = [line[line.rindex("   0") :] for line in screen.splitlines() if "   0" in line]
+    return [line for line in lines if any(text in line for text in told)]
+
+
+@pytest.mark.fault(11, "attach again", "the same panes, the whole history")
+@pytest.mark.fault(12, "two viewers on one session", "both live; one stop is carried out")
+def test_two_viewers_see_the_same_and_stop_once(terminals: Callable[[], Terminal]) -> None:
+    # given a run in one terminal, a verdict in its history, and another terminal that joins late
+    first, second = terminals(), terminals()
+    home = first.home
+    (home / "train.py").write_text(TRAIN)
+    first.open("run", "--device", "cpu", "--nproc", "2", "train.py")
+    judged = lambda s: any("verdict " in line for line in history(s))  # noqa: E731
+    screen = first.wait_for(lambda s: judged(s) and "step" in panes_of(s), "a verdict's event")
+    (session,) = running(home)
+    second.open("attach")
+    joined = second.wait_for(lambda s: judged(s) and "step" in panes_of(s), "the history")
+    # then both show the same panes and the same history
+    assert panes_of(joined) == panes_of(screen) >= set(PANES["large"])
+    assert set(history(screen)) <= set(history(joined))
+    assert "begins" in joined
+    # when both ask for a stop
+    for terminal in (first, second):
+        terminal.press("x")
+    for terminal in (first, second):
+        terminal.wait_for(lambda s: "Stop train?" in s or "stopping already" in s, "the question")
+    for terminal in (first, second):
+        terminal.press("Enter")
+    # then both see the end of it, and it was stopped once
+    for terminal in (first, second):
+        terminal.wait_for(lambda s: "■ stopped" in s.splitlines()[0], "the end")
+    events = Tail(SessionPaths(Path(session["directory"])).node().events).poll()
+    assert [e["mode"] for e in events if e["kind"] == "stop"] == ["stop"]
+    assert processes_of(session["id"]) == []
