@@ -20,8 +20,9 @@ from torchtop.launch.sweep import all_leftovers, is_of
 from torchtop.session.ephemeral import reference
 from torchtop.session.failure import failure_of
 from torchtop.session.follow import Follower
-from torchtop.session.paths import SessionPaths, describe, read_json, request_stop
+from torchtop.session.paths import SessionPaths, describe, request_stop
 from torchtop.session.presence import watching
+from torchtop.session.saved import saved_summary
 from torchtop.session.state import Snapshot
 
 _LETTERS = {
@@ -170,7 +171,7 @@ def _verdict(analysis: Mapping[str, Any]) -> str:
 
 def farewell(paths: SessionPaths, snapshot: Snapshot) -> int:
     """Print how a session ended, and return the exit status that goes with it."""
-    summary = read_json(paths.summary)
+    summary = saved_summary(paths)
     end = snapshot.exit or {}
     if summary:
         print(_closing(summary))

@@ -19,8 +19,8 @@ from torchtop.session.paths import (
     find_session,
     list_sessions,
     liveness,
-    read_json,
 )
+from torchtop.session.saved import saved_summary
 from torchtop.session.summary import build_summary
 
 
@@ -29,7 +29,7 @@ def show(args: argparse.Namespace) -> int:
     from torchtop.session.report import plain, render_markdown
 
     paths = find_session(args.session)
-    summary = read_json(paths.summary)
+    summary = saved_summary(paths)
     if summary is None or liveness(paths) == "live":
         summary = build_summary(paths)
     if args.json:

@@ -11,8 +11,9 @@ from torchtop.diagnose.rows import integer, number
 from torchtop.experiment.steps import NotMeasuredError, Recorded, read_steps
 from torchtop.launch.spec import LaunchError, LaunchSpec
 from torchtop.launch.supervisor import LAUNCH_FILE
-from torchtop.session.paths import SessionPaths, describe, read_json
+from torchtop.session.paths import SessionPaths, describe
 from torchtop.session.records import PHASES
+from torchtop.session.saved import saved_summary
 from torchtop.session.summary import build_summary
 from torchtop.session.tail import SessionTail, Tail
 
@@ -26,7 +27,7 @@ def run_of(paths: SessionPaths, warm_up: int) -> dict[str, Any]:
         paths: the session; it has ended.
         warm_up: the number of the last step that is left out.
     """
-    summary = read_json(paths.summary) or build_summary(paths)
+    summary = saved_summary(paths) or build_summary(paths)
     status = str(summary.get("status"))
     meta = describe(paths)
     run: dict[str, Any] = {
