@@ -13,6 +13,7 @@ from pathlib import Path
 
 from app.made_session import CASES, live, make, make_idle
 from torchtop.app.controller import ControllerError, LeftBehind, StopMode, WorkloadEntry
+from torchtop.session.inspections import Inspected
 from torchtop.session.paths import SessionPaths
 from torchtop.session.stacks import RankStack
 
@@ -45,6 +46,7 @@ class FakeController:
         self.unread: dict[str, str] = {}
         self.left: list[LeftBehind] = []
         self.ranks_stand: list[RankStack] = []
+        self.ranks_found: list[Inspected] = []
         self._stops: dict[Path, threading.Event] = {}
         self._threads: dict[Path, threading.Thread] = {}
         self._idle: Path | None = None
@@ -94,6 +96,12 @@ class FakeController:
         if self.refuses:
             raise ControllerError(self.refuses)
         return self.ranks_stand
+
+    def inspect(self, session: Path) -> Sequence[Inspected]:
+        self.calls.append(("inspect", session))
+        if self.refuses:
+            raise ControllerError(self.refuses)
+        return self.ranks_found
 
     def left_behind(self, session: Path | None) -> Sequence[LeftBehind]:
         return [p for p in self.left if session is None or p.session == session.name]

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from diagnose.made import row, window
+from torchtop.diagnose.candidate import Candidate
 from torchtop.diagnose.facts import Facts, GpuFacts, HostFacts, RankFacts, Stranger
 from torchtop.diagnose.frontier import account
 from torchtop.diagnose.hysteresis import Held
 from torchtop.diagnose.thresholds import DEFAULT
+from torchtop.diagnose.told import host
+from torchtop.diagnose.told.case import Case
 from torchtop.diagnose.verdict import Verdict
 from torchtop.diagnose.verdicts import judge
 from torchtop.diagnose.window import Window, summarise
@@ -618,3 +621,28 @@ def test_a_wait_in_every_step_that_costs_nothing_is_mentioned() -> None:
         "between the optimizer and the next batch; that costs less than 5 % here" in text
         for text in verdict.evidence
     )
+
+
+# ------------------------------------------------------------------------------------------ sync
+def of_sync(*waiting: str, inspected: bool = True) -> tuple[list[str], list[str]]:
+    """Evidence and advice of a SYNC verdict, with what an inspection has found."""
+    known = facts(rank(0, waiting=waiting if inspected else None), rank(1))
+    case = Case(Candidate("SYNC", 0.2, None, "other"), window(COMPUTE, COMPUTE), known, DEFAULT)
+    return (
+        [text for text in host.sync_evidence(case) if text],
+        [text for text in host.sync_advice(case) if text],
+    )
+
+
+def test_a_sync_that_was_inspected_is_told_by_its_lines() -> None:
+    calls = [f"loss.item() at train.py:{line}, 1 a step" for line in range(88, 93)]
+
+    evidence, advice = of_sync(*calls)
+
+    assert evidence[-3:] == calls[:3]
+    assert not any("torchtop inspect" in text for text in advice)
+
+
+def test_a_sync_of_unknown_lines_is_told_with_the_way_to_them() -> None:
+    for told in (of_sync(inspected=False), of_sync()):
+        assert any("torchtop inspect, or i in the viewer, names the lines" in t for t in told[1])

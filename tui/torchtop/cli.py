@@ -125,7 +125,7 @@ def _take_late_options(args: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from torchtop.commands import info, listing, run, sessions, stacks, stopping, sweep
+    from torchtop.commands import info, inspect, listing, run, sessions, stacks, stopping, sweep
 
     parser = _Parser(
         prog="torchtop",
@@ -154,6 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--leftovers", action="store_true", help="end what all lost sessions left")
     ending.add_argument("--no-wait", action="store_true", help="ask, and return")
     _json(_session(verb("stacks", stacks.stacks, "print where each rank's Python code stands")))
+    _json(_session(verb("inspect", inspect.inspect, "name the lines that wait for the GPU")))
     _json(verb("ls", listing.ls, "list the sessions"))
     choosing = _json(verb("workloads", info.workloads, "list the catalog"))
     choosing.add_argument("workload", nargs="?", metavar="NAME", help="show this one's options")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from torchtop.session.inspections import Inspected
 from torchtop.session.paths import SessionPaths
 from torchtop.session.stacks import RankStack
 
@@ -101,6 +102,14 @@ class Controller(Protocol):
 
         Raises:
             ControllerError: it is not live, or nobody answers.
+        """
+        ...
+
+    def inspect(self, session: Path) -> Sequence[Inspected]:
+        """One step of each rank of a live session, looked at; takes seconds, or two steps.
+
+        Raises:
+            ControllerError: it is not live, or no rank trains.
         """
         ...
 

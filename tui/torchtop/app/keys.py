@@ -69,6 +69,7 @@ BINDINGS = [
     _bind("S", "save", "save", "save the session's summary", SESSION, shown=True),
     _bind("o", "options", "options", "the options in force", SESSION, shown=True),
     _bind("t", "stacks", "stacks", "where each rank's Python code stands", SESSION, shown=True),
+    _bind("i", "inspect", "inspect", "which lines wait for the GPU", SESSION, shown=True),
     _bind("f", "failure", "failure", "why the run failed, all of it", SESSION, shown=True),
     _bind("b", "browse", "sessions", "all sessions: open, compare, baseline", SESSION, shown=True),
     _bind("[", "session(-1)", "older session", "show the session before this one", SESSION),

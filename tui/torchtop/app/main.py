@@ -189,6 +189,11 @@ class TorchtopApp(App[int]):
         if message.session == self.session:
             self.main.show_stacks(message.stacks)
 
+    def on_step_inspected(self, message: messages.StepInspected) -> None:
+        """The ranks have looked at a step."""
+        if message.session == self.session:
+            self.main.show_inspected(message.found)
+
     def on_told(self, message: messages.Told) -> None:
         """A line for the user."""
         self.tell(message.text, message.error)

@@ -12,6 +12,7 @@ from torchtop.app.controller import LeftBehind, WorkloadEntry
 from torchtop.app.logs import LogPage
 from torchtop.app.view import ReplayPosition
 from torchtop.session.baselines import Baseline
+from torchtop.session.inspections import Inspected
 from torchtop.session.stacks import RankStack
 from torchtop.session.state import Snapshot
 
@@ -98,6 +99,14 @@ class StacksTaken(Message):
 
     session: Path
     stacks: tuple[RankStack, ...]
+
+
+@dataclass
+class StepInspected(Message):
+    """What the ranks of a session have found in one step each."""
+
+    session: Path
+    found: tuple[Inspected, ...]
 
 
 @dataclass

@@ -17,6 +17,7 @@ from torchtop.app.messages import (
     LeftFound,
     Progress,
     StacksTaken,
+    StepInspected,
     Told,
 )
 from torchtop.session.paths import SessionError, SessionPaths, told_warnings
@@ -111,6 +112,20 @@ class Operations:
                 if not self._lock.locked():
                     self._post(Progress(""))
             self._post(StacksTaken(session, found))
+
+        self._background(work)
+
+    def inspect(self, session: Path) -> None:
+        """Have each rank of a session look at one step, also while another operation goes on."""
+
+        def work() -> None:
+            self._post(Progress("inspecting one step of each rank ..."))
+            try:
+                found = tuple(self._controller.inspect(session))
+            finally:
+                if not self._lock.locked():
+                    self._post(Progress(""))
+            self._post(StepInspected(session, found))
 
         self._background(work)
 

@@ -18,7 +18,9 @@ from torchtop.launch import boot, config, sweep
 from torchtop.launch.catalog import load_catalog
 from torchtop.launch.spec import LaunchError, LaunchSpec
 from torchtop.launch.start import start_session
+from torchtop.session import inspections
 from torchtop.session import paths as session_paths
+from torchtop.session.inspections import Inspected
 from torchtop.session.paths import SessionError, SessionPaths
 from torchtop.session.stacks import RankStack, take
 from torchtop.session.summary import write_summary
@@ -134,6 +136,13 @@ class LiveController:
         """See `Controller`."""
         try:
             return take(SessionPaths(session), "viewer")
+        except SessionError as error:
+            raise ControllerError(str(error)) from None
+
+    def inspect(self, session: Path) -> Sequence[Inspected]:
+        """See `Controller`."""
+        try:
+            return inspections.take(SessionPaths(session), "viewer")
         except SessionError as error:
             raise ControllerError(str(error)) from None
 

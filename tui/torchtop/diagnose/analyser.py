@@ -119,8 +119,8 @@ class Analyser:
                 self._aligner.broadcast = record["broadcast_buffers"] is True
         elif kind == "probe":
             state.take_probe(record)
-        elif kind == "memory":
-            state.memory.append(record)
+        elif kind in ("memory", "inspected"):
+            state.take_aside(record)
         elif kind == "pause":
             state.take_pause(record)
         elif kind == "scalars":

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
+from torchtop.session.calls import calls_of, said
+
 from .devices import NodeState, gpu_error, gpu_mean, gpu_parts, gpu_value, host_mean
 from .facts import Facts, GpuFacts, HostFacts, RankFacts
 from .frontier import FrontierStep
@@ -116,7 +118,16 @@ def _rank(
         retries=retries,
         retries_s=retries_s,
         reserved_bytes=integer(state.memory[-1].get("reserved_bytes")) if state.memory else None,
+        waiting=_waiting(state),
     )
+
+
+def _waiting(state: RankState) -> tuple[str, ...] | None:
+    """The calls that the last inspection of a step found, unless it found out nothing."""
+    told = state.inspected
+    if not told or told.get("problem") is not None:
+        return None
+    return tuple(said(call) for call in calls_of(told))
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -70,6 +70,8 @@ class RankFacts:
     retries_s: float = 0.0
     """...in so many seconds."""
     reserved_bytes: int | None = None
+    waiting: tuple[str, ...] | None = None
+    """Calls of an inspected step that made the host wait for the GPU; None where none was."""
 
     @property
     def util_percent(self) -> float | None:

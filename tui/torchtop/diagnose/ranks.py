@@ -72,6 +72,8 @@ class RankState:
     memory: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_MEMORY))
     pauses: deque[Pause] = field(default_factory=lambda: deque(maxlen=_PAUSES))
     probe: dict[str, Any] = field(default_factory=dict)
+    inspected: dict[str, Any] = field(default_factory=dict)
+    """The last ``inspected`` record."""
     dropped: int = 0
     last_step: int = -1
 
@@ -152,6 +154,13 @@ class RankState:
                 integer(record.get("ready")),
             )
         )
+
+    def take_aside(self, record: dict[str, Any]) -> None:
+        """Keep a ``memory`` or an ``inspected`` record as it is."""
+        if record["kind"] == "memory":
+            self.memory.append(record)
+        else:
+            self.inspected = record
 
     def take_pause(self, record: dict[str, Any]) -> None:
         """Keep a ``pause`` record.

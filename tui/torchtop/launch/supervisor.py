@@ -23,6 +23,7 @@ from torchtop.launch.command_tree import CommandTree
 from torchtop.launch.disk import DiskWatch
 from torchtop.launch.exit_cause import Stop, exit_record, signal_name
 from torchtop.launch.hints import Hints
+from torchtop.launch.inspections import ask_ranks
 from torchtop.launch.journal import Journal
 from torchtop.launch.ladder import MODES, Rung
 from torchtop.launch.oom import MemoryWatch
@@ -186,6 +187,8 @@ class Supervisor:
             mode, who = request.get("mode"), str(request.get("requested_by") or "unknown")
             if mode == "stacks":
                 self._stacks.ask(self._ranks.ranks, who)
+            elif mode == "inspect":
+                ask_ranks(self._paths, self._events, request)
             elif (rung := MODES.get(str(mode))) is not None:
                 self._ask(rung, "user", who)
             try:

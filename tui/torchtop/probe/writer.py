@@ -119,6 +119,7 @@ class Writer:
         """What, step, start_ns, duration_us."""
         self.inspections: Deque[Dict[str, Any]] = deque(maxlen=_QUEUE)
         """As an `Inspection` tells them."""
+        self._inspected: List[Dict[str, Any]] = []
         self._told: Dict[Tuple[Any, Any], Dict[str, Any]] = {}
         self._overflowed = 0
         self._unwritten = 0
@@ -156,6 +157,8 @@ class Writer:
             return
         try:
             self._turn = 0
+            # Once more at the end, of which readers of long files see more than of the middle.
+            self.inspections.extend(self._inspected)
             self._attempt()
             self._file.close()
         finally:
@@ -223,6 +226,7 @@ class Writer:
         self._source.attend()
         for told in _drain(self.inspections):
             self._file.write("inspected", **fields(told))
+            self._inspected = [told]
         self._file.write("beat", **self._source.beat())
         if self._turn % _SLOW_EVERY == 0 or out:
             memory = self._source.memory()

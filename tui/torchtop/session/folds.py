@@ -73,6 +73,7 @@ class RankFold:
     memory: dict[str, Any] = field(default_factory=dict)
     beat: dict[str, Any] = field(default_factory=dict)
     probe: dict[str, Any] = field(default_factory=dict)
+    inspected: dict[str, Any] = field(default_factory=dict)
     steps_done: int = 0
     """Steps that it has finished, the unrecorded ones among them."""
     disabled: str | None = None
@@ -103,7 +104,7 @@ class RankFold:
         if kind == "header" and _is_newer(record, self.header):
             self.source, self.header = source, record
             self.loaders, self.facts = {}, {}
-            self.memory, self.beat, self.probe = {}, {}, {}
+            self.memory, self.beat, self.probe, self.inspected = {}, {}, {}, {}
             self.steps_done = 0
         elif source != self.source:
             return
@@ -119,6 +120,8 @@ class RankFold:
             self.beat = record
         elif kind == "probe":
             self.probe = record
+        elif kind == "inspected":
+            self.inspected = record
 
 
 def _is_newer(header: Mapping[str, Any], held: Mapping[str, Any]) -> bool:

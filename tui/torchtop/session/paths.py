@@ -163,7 +163,7 @@ class NodePaths:
 
     @property
     def requests(self) -> Path:
-        """Where viewers leave requests (to stop, for stacks), one file a requester."""
+        """Where viewers leave requests (to stop, for stacks, to inspect), one file a requester."""
         return self.root / "requests"
 
 
@@ -342,7 +342,7 @@ def request_stop(paths: SessionPaths, mode: str, requested_by: str) -> None:
     Raises:
         SessionError: the session directory cannot be written.
     """
-    _request(paths, mode, requested_by, "to stop")
+    leave_request(paths, mode, requested_by, "to stop")
 
 
 def request_stacks(paths: SessionPaths, requested_by: str) -> None:
@@ -353,17 +353,24 @@ def request_stacks(paths: SessionPaths, requested_by: str) -> None:
     Raises:
         SessionError: the session directory cannot be written.
     """
-    _request(paths, "stacks", requested_by, "for stacks")
+    leave_request(paths, "stacks", requested_by, "for stacks")
 
 
-def _request(paths: SessionPaths, mode: str, requested_by: str, what: str) -> None:
+def leave_request(
+    paths: SessionPaths, mode: str, requested_by: str, what: str, **more: str
+) -> None:
+    """Leave a request for every node's supervisor; `what` is for the message of an error.
+
+    Raises:
+        SessionError: the session directory cannot be written.
+    """
     name = f"{mode}-{os.getpid()}.json"
     if not paths.nodes():
         raise SessionError(f"cannot ask {paths.id} {what}: {paths.root} has been deleted")
     for node in paths.nodes():
         try:
             node.requests.mkdir(mode=0o700, exist_ok=True)
-            write_json(node.requests / name, {"mode": mode, "requested_by": requested_by})
+            write_json(node.requests / name, {"mode": mode, "requested_by": requested_by, **more})
         except OSError as error:
             raise SessionError(f"cannot ask {paths.id} {what}: {error.strerror}") from None
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torchtop.session.calls import calls_of, said
 from torchtop.session.measures import measures, used_gpus
 
 _MARKUP = re.compile(
@@ -25,6 +26,7 @@ def render_markdown(summary: Mapping[str, Any]) -> str:
     """A summary as Markdown: what ran, the verdict, the numbers, the phases, the GPUs."""
     lines = [f"# {escape(summary['name'] or summary['id'])}", ""]
     lines += [*_head(summary), "", *_failure(summary), *_verdict(summary), "", *_findings(summary)]
+    lines += _inspected(summary)
     lines += ["| measure | value |", "|---|---|", *_numbers(summary), ""]
     lines += [*_phases(summary), ""]
     if summary["gpus"]:
@@ -116,6 +118,23 @@ def _findings(summary: Mapping[str, Any]) -> list[str]:
         lines += [f"  - {escape(text)}" for text in finding.get("evidence") or ()]
         lines += [f"  - try: {escape(text)}" for text in finding.get("advice") or ()]
     return ["**Beside it:**", "", *lines, ""] if lines else []
+
+
+def _inspected(summary: Mapping[str, Any]) -> list[str]:
+    """Calls that an inspected step made, with a blank line behind them; each told once."""
+    calls: dict[str, list[Any]] = {}
+    for rank in summary["ranks"]:
+        for call in calls_of(rank.get("inspected") or {}):
+            calls.setdefault(said(call), []).append(rank["rank"])
+    lines = []
+    for text, ranks in calls.items():
+        whose = "" if len(ranks) == len(summary["ranks"]) else f" (rank {_listed(ranks)})"
+        lines.append(f"- {escape(text + whose)}")
+    return ["**Waits for the GPU, in a step that was inspected:**", "", *lines, ""] if lines else []
+
+
+def _listed(ranks: Sequence[Any]) -> str:
+    return ", ".join(str(rank) for rank in ranks[:4]) + (", ..." if len(ranks) > 4 else "")
 
 
 def _numbers(summary: Mapping[str, Any]) -> list[str]:

@@ -58,6 +58,8 @@ class Rank:
     """The last ``processes`` entry: cpu_percent, rss_bytes, workers."""
     exit_code: int | None
     exception: Mapping[str, Any] | None
+    inspected: Mapping[str, Any] = field(default_factory=dict)
+    """The last ``inspected`` record."""
 
 
 @dataclass(frozen=True)

@@ -314,6 +314,7 @@ class SessionState:
             process=process,
             exit_code=rank.exit_code,
             exception=rank.exception,
+            inspected=rank.inspected,
         )
 
 

@@ -21,6 +21,8 @@ _EDGE_BYTES = 512 << 10
 
 _TOO_SHORT = "Too short for a verdict: it ended while it was warming up"
 
+_OF_A_REQUEST = {"id", "requested_by"}
+
 _MINUTE_SUMS = ("steps", "warmup_steps", "step_us", "recorded", "samples", "tokens")
 
 
@@ -272,6 +274,7 @@ def _ranks(ranks: list[RankFold], sums: Mapping[int, Any]) -> list[dict[str, Any
                 "wait_ms": _ms(total.get("wait_us"), recorded),
                 "memory_peak_bytes": rank.memory.get("peak_bytes"),
                 "loader": _fields(train[0], drop) if train else None,
+                "inspected": _fields(rank.inspected, _OF_A_REQUEST) if rank.inspected else None,
             }
         )
     return rows

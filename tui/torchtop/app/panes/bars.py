@@ -93,7 +93,9 @@ def _disk_level(snapshot: Snapshot) -> str:
 
 
 _LIVE_FIRST = ("help", "quit", "stop", "restart", "logs", "zoom", "workload", "save", "pause")
-_OF_A_SESSION = frozenset({"stop", "restart", "stacks", "save", "options", "logs", "events"})
+_OF_A_SESSION = frozenset(
+    {"stop", "restart", "stacks", "inspect", "save", "options", "logs", "events"}
+)
 _ENDED_FIRST = ("help", "quit", "workload", "pick", "start", "sessions", "logs", "zoom", "save")
 _REPLAY_FIRST = ("help", "quit", "pause", "10 s back", "10 s on", "end", "faster", "logs", "zoom")
 _OF_A_REPLAY = frozenset(
@@ -115,15 +117,16 @@ def footer(view: View, width: int, keys: Mapping[str, str]) -> Row:
         spans += [(clean(view.busy, 200), "accent"), ("   ", "")]
     live = view.snapshot is not None and (view.snapshot.live or view.snapshot.status == "lost")
     first: tuple[str, ...] = _LIVE_FIRST if live else _IDLE_FIRST if view.idle else _ENDED_FIRST
-    useless = {"start"} if live else _OF_A_SESSION if view.idle else {"stop", "stacks"}
+    useless = {"start"} if live else _OF_A_SESSION if view.idle else {"stop", "stacks", "inspect"}
     if view.snapshot is not None and failed(view.snapshot):
         first = ("failure", *first)
     else:
         useless = useless | {"failure"}
-    if verdict_of(view.snapshot).get("kind") == "HUNG":
-        first = ("stacks", *first)
+    kind = verdict_of(view.snapshot).get("kind")
+    if kind in ("HUNG", "SYNC"):
+        first = ("stacks" if kind == "HUNG" else "inspect", *first)
     if view.replay:
-        first, useless = _REPLAY_FIRST, {"start", "stop", "restart", "stacks", "failure"}
+        first, useless = _REPLAY_FIRST, {"start", "stop", "restart", "stacks", "inspect", "failure"}
     else:
         useless = useless | _OF_A_REPLAY
     keys = {name: key for name, key in keys.items() if name not in useless}

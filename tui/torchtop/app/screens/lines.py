@@ -12,6 +12,8 @@ from torchtop.app.keys import key_name, sheet_key
 from torchtop.app.panes.silence import last_seen
 from torchtop.app.screens.sheet import Sheet
 from torchtop.app.text import Row, clean, pad, row_width
+from torchtop.session import inspections
+from torchtop.session.inspections import Inspected
 from torchtop.session.stacks import RankStack, tell
 from torchtop.session.state import Snapshot
 
@@ -121,6 +123,18 @@ def stack_lines(stacks: Sequence[RankStack], snapshot: Snapshot | None) -> list[
         indent, style = _STACK_STYLES[line.kind]
         rows.append(((indent, ""), (clean(line.text, 400), style)))
     return rows or [(("no rank has been started yet", "dim"),)]
+
+
+_FOUND_STYLES = {"rank": ("", "title"), "call": ("  ", "value"), "note": ("  ", "faint")}
+
+
+def inspected_lines(found: Sequence[Inspected]) -> list[Row]:
+    """The calls of one step that made the hosts wait."""
+    rows: list[Row] = []
+    for line in inspections.tell(found):
+        indent, style = _FOUND_STYLES[line.kind]
+        rows.append(((indent, ""), (clean(line.text, 400), style)))
+    return rows or [(("no rank trains", "dim"),)]
 
 
 def option_lines(snapshot: Snapshot, defaults: Mapping[str, object]) -> list[Row]:

@@ -12,6 +12,7 @@ from textual.widget import Widget
 from torchtop.app.controller import LeftBehind
 from torchtop.app.messages import Follow
 from torchtop.app.text import clean, cut
+from torchtop.session.inspections import Inspected
 from torchtop.session.stacks import RankStack
 from torchtop.session.state import Snapshot
 
@@ -183,6 +184,20 @@ class Requests(Widget):
 
         if len(self.app.screen_stack) == 1:
             self.app.push_screen(Lines("stacks", stack_lines(stacks, self.shown), "t"))
+
+    def action_inspect(self) -> None:
+        """Have each rank look at one step for calls that wait for its GPU."""
+        if (session := self.live) is not None:
+            self.app.operations.inspect(session)
+        else:
+            self.app.tell("only ranks of a live run have a step to inspect")
+
+    def show_inspected(self, found: tuple[Inspected, ...]) -> None:
+        """Show what they have found."""
+        from torchtop.app.screens.lines import Lines, inspected_lines
+
+        if len(self.app.screen_stack) == 1:
+            self.app.push_screen(Lines("calls that wait for the GPU", inspected_lines(found), "i"))
 
     def action_save(self) -> None:
         """Save the summary."""

@@ -6,6 +6,9 @@ from .. import words
 from ..window import Window
 from .case import Case, Line, busy_host, lag, other_rank, slowest_gpu, utilization
 
+_MOST_CALLS = 3
+"""Calls that are told as evidence; ``torchtop show`` tells all."""
+
 
 # ---------------------------------------------------------------------------------------- launch
 def launch_headline(case: Case) -> Line:
@@ -112,7 +115,13 @@ def sync_evidence(case: Case) -> list[str | None]:
         if starves
         else None,
         utilization(case.facts),
+        *_waiting(case)[:_MOST_CALLS],
     ]
+
+
+def _waiting(case: Case) -> tuple[str, ...]:
+    """The calls that an inspected step made: of the rank in question, or of the first."""
+    return case.facts.of(case.candidate.rank).waiting or ()
 
 
 def blocked(window: Window) -> str | None:
@@ -136,7 +145,7 @@ def sync_advice(case: Case) -> list[str | None]:
         "keep results on the GPU and read them every 50 steps: .item(), .cpu(), print() and "
         "`if tensor:` wait for it",
         _scaler(case) if case.candidate.phase in ("pre_optimizer", "optimizer") else None,
-        'torch.cuda.set_sync_debug_mode("warn") for a few steps names the lines',
+        None if _waiting(case) else "torchtop inspect, or i in the viewer, names the lines",
     ]
 
 
