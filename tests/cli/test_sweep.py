@@ -151,6 +151,9 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(home: Path, start: Start) -
     assert sum(part["points"] for part in loss["parts"]) == pytest.approx(loss["lost_points"])
     assert all(processes_of(name) == [] for name in sessions(home))
 
+    listed = torchtop("sweep", "--list", home=home, cwd=home).stdout
+    assert f"{table['id']}  done    3 runs  sweep gpt2-small" in listed
+
     # and now there is nothing to resume
     assert "nothing is left" in torchtop("sweep", "--resume", home=home, cwd=home).stdout
 

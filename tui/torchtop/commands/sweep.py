@@ -18,7 +18,7 @@ from torchtop.commands.errors import UsageError, here
 from torchtop.commands.request import consent
 from torchtop.commands.run import has_screen
 from torchtop.commands.sweep_plan import Machine, make_plan
-from torchtop.commands.text import duration, number, safe
+from torchtop.commands.text import duration, number, safe, table
 from torchtop.experiment import schedule
 from torchtop.experiment.journal import Journal
 from torchtop.experiment.plan import Cell, Plan
@@ -64,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seconds", type=_seconds, default=10.0, metavar="S", help="or for so long (10)")
     add("--warmup", type=_several, default=20, metavar="N", help="steps to leave out before (20)")
     add("--resume", nargs="?", const="", metavar="ID", help="go on with a sweep (the latest)")
+    add("--list", action="store_true", help="list the sweeps")
     add("--new", action="store_true", help="begin anew, though the same sweep is unfinished")
     add("--yes", action="store_true", help="trust this torchtop.toml's workload")
     add("--no-tui", action="store_true", help="lines, fit for a log")
@@ -72,6 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure a sweep, or go on with one, and print its table."""
+    if args.list:
+        return _list(args)
     if not (args.no_tui or args.json) and has_screen():
         return _on_a_screen(args)
     paths, plan, machine = _open(args, args.words)
@@ -79,8 +82,26 @@ def run(args: argparse.Namespace) -> int:
     with Journal(paths) as journal:
         if args.resume is not None and (count := journal.forget_failures()):
             _say(f"trying again what failed: {count} cell{'' if count == 1 else 's'}", out)
-        table = measure(journal, plan, machine, out)
-    return _conclude(args, paths, table)
+        measured = measure(journal, plan, machine, out)
+    return _conclude(args, paths, measured)
+
+
+def _list(args: argparse.Namespace) -> int:
+    """The sweeps, newest first."""
+    found = []
+    for paths in list_sweeps():
+        with contextlib.suppress(SessionError):
+            found.append(read_sweep(paths))
+    if args.json:
+        names = ("id", "workload", "status", "created_at", "updated_at", "progress")
+        print(json.dumps([{name: sweep.get(name) for name in names} for sweep in found], indent=1))
+        return 0
+    rows = [
+        (s["id"], s["status"], f"{s['progress']['runs_done']} runs", " ".join(s["command"]))
+        for s in found
+    ]
+    print(table(("SWEEP", "STATUS", "DONE", "COMMAND"), rows) if rows else "there are no sweeps")
+    return 0
 
 
 def measure(journal: Journal, plan: Plan, machine: Machine, out: Any) -> dict[str, Any]:
@@ -199,14 +220,14 @@ def _warnings(journal: Journal) -> list[str]:
     return [f"{paths.id} is running too: the numbers will not be of this alone" for paths in live]
 
 
-def _conclude(args: argparse.Namespace, paths: SweepPaths, table: dict[str, Any]) -> int:
-    failed = any(cell["status"] == "failed" for cell in table["cells"])
+def _conclude(args: argparse.Namespace, paths: SweepPaths, measured: dict[str, Any]) -> int:
+    failed = any(cell["status"] == "failed" for cell in measured["cells"])
     if args.json:
-        print(json.dumps(read_json(paths.result) or table, indent=1))
+        print(json.dumps(read_json(paths.result) or measured, indent=1))
     else:
-        print("\n" + "\n".join(sweep_text.lines(table)))
+        print("\n" + "\n".join(sweep_text.lines(measured)))
     sys.stdout.flush()
-    if table["status"] != "done":
+    if measured["status"] != "done":
         _say(f"torchtop: go on with: torchtop sweep --resume {paths.id}", sys.stderr)
         return STOPPED
     return FAILED if failed else 0
