@@ -32,6 +32,7 @@ def test_a_raw_line_becomes_what_a_terminal_would_leave(raw: str, shown: str) ->
     assert neutralise(raw) == shown
 
 
+@pytest.mark.fault(24, "tqdm, 5 MB, binary, OSC, markup", "one line, truncated, neutralised")
 def test_nothing_of_a_hostile_line_reaches_the_terminal() -> None:
     assert neutralise(HOSTILE.encode("utf-8", "replace").decode()).isprintable()
 
@@ -69,6 +70,7 @@ def test_an_unchanged_log_is_the_same_page(logs: Path) -> None:
     assert tail.poll() is tail.poll()
 
 
+@pytest.mark.fault(24, "tqdm, 5 MB, binary, OSC, markup", "one line, truncated, neutralised")
 def test_a_progress_bar_is_one_line_that_changes(logs: Path) -> None:
     tail = LogTail(logs)
     for percent in (10, 20, 30):
@@ -85,6 +87,9 @@ def test_a_torn_character_is_whole_when_its_rest_comes(logs: Path) -> None:
     assert [line.text for line in tail.poll().lines] == ["é"]
 
 
+@pytest.mark.fault(
+    23, "100k log lines a second from each rank", "keys within 100 ms; memory bounded"
+)
 def test_a_log_of_any_length_takes_fixed_memory(logs: Path) -> None:
     tail = LogTail(logs)
     for block in range(30):
@@ -94,6 +99,20 @@ def test_a_log_of_any_length_takes_fixed_memory(logs: Path) -> None:
     assert page.lines[-1].text == "line 29999"
 
 
+def test_of_lines_that_are_not_kept_none_is_looked_at(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at = []
+    monkeypatch.setattr("torchtop.app.logs.neutralise", lambda line: looked_at.append(line) or line)
+    tail = LogTail(logs)
+    write(logs, 0, b"first\n")
+    tail.poll()
+    write(logs, 0, b"\n" * 200_000)
+    assert tail.poll().total == 200_001
+    assert len(looked_at) < 2100
+
+
+@pytest.mark.fault(24, "tqdm, 5 MB, binary, OSC, markup", "one line, truncated, neutralised")
 def test_a_line_without_end_takes_fixed_memory(logs: Path) -> None:
     tail = LogTail(logs)
     for _ in range(40):

@@ -6,6 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
+import pytest
+
 from app.driving import MEDIUM, Driven, driven
 from torchtop.app.controller import LeftBehind
 
@@ -67,6 +69,7 @@ async def test_leftovers_of_other_sessions_are_told_and_ended_from_the_palette(
         await d.until(lambda: d.asked("sweep") == [("sweep", None)])
 
 
+@pytest.mark.fault(26, "the session directory goes away or is locked", "no crash; a clear message")
 async def test_a_directory_that_is_deleted_is_told_and_the_run_can_be_stopped(
     tmp_path: Path,
 ) -> None:

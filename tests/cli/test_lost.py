@@ -108,6 +108,7 @@ def test_live_detached_and_ended_are_told_apart(run: Start, say: Say) -> None:
         assert row(say, session.paths)["state"] == "ended"
 
 
+@pytest.mark.fault(29, "stale lock, reused pid", "lost; no foreign process is signalled")
 def test_what_a_lost_session_has_left_is_shown_and_ended_by_stop(
     run: Start, say: Say, bystander: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
@@ -161,6 +162,7 @@ def test_all_leftovers_are_ended_at_once(run: Start, say: Say) -> None:
     assert say("stop", "--leftovers")[1].startswith("no lost session has left")
 
 
+@pytest.mark.fault(26, "the session directory goes away or is locked", "no crash; a clear message")
 def test_a_run_whose_directory_was_deleted_is_told_and_can_be_stopped(run: Start, say: Say) -> None:
     session = run(SLEEP, nproc=1)
     session.started(1)
@@ -179,6 +181,7 @@ def test_a_run_whose_directory_was_deleted_is_told_and_can_be_stopped(run: Start
     assert not any(is_there(pid) for pid in [supervisor, *pids])
 
 
+@pytest.mark.fault(26, "the session directory goes away or is locked", "no crash; a clear message")
 def test_a_session_without_its_description_is_still_listed_and_stopped(
     run: Start, say: Say
 ) -> None:
@@ -193,6 +196,7 @@ def test_a_session_without_its_description_is_still_listed_and_stopped(
     assert "session.json is missing" in say("show")[1]
 
 
+@pytest.mark.fault(26, "the session directory goes away or is locked", "no crash; a clear message")
 def test_a_watcher_says_what_has_become_of_a_run(
     run: Start, state_home: Path, tmp_path: Path
 ) -> None:

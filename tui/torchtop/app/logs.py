@@ -79,8 +79,11 @@ class _File:
     rest: bytes = b""
     partial: str = ""
 
-    def poll(self) -> list[str]:
-        """The lines that were ended since the last call; `partial` is the one under way."""
+    def poll(self) -> tuple[int, list[str]]:
+        """How many lines were ended since the last call, and the last of them as they are kept.
+
+        `partial` is the one under way.
+        """
         try:
             with self.path.open("rb") as file:
                 size = file.seek(0, 2)
@@ -92,14 +95,15 @@ class _File:
                 file.seek(self.offset)
                 data = file.read(_READ)
         except OSError:
-            return []
+            return 0, []
         self.offset += len(data)
         lines = (self.rest + data).split(b"\n")
         if skipped and len(lines) > 1:
             del lines[0]
         self.rest = _shorten(lines.pop())
         self.partial = neutralise(self.rest.decode("utf-8", "replace"))
-        return [neutralise(_shorten(line).decode("utf-8", "replace")) for line in lines]
+        last = lines[-_KEPT:]
+        return len(lines), [neutralise(_shorten(line).decode("utf-8", "replace")) for line in last]
 
 
 def _shorten(line: bytes) -> bytes:
@@ -129,9 +133,9 @@ class LogTail:
         self._discover()
         before = self._total, self._tail()
         for file in self._files.values():
-            for text in file.poll():
-                self._lines.append(LogLine(file.rank, file.stream, text))
-                self._total += 1
+            ended, texts = file.poll()
+            self._lines.extend(LogLine(file.rank, file.stream, text) for text in texts)
+            self._total += ended
         tail = self._tail()
         if (self._total, tail) != before or (self._files and not self._page.ranks):
             ranks = tuple(sorted({file.rank for file in self._files.values()}))
