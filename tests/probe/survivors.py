@@ -177,9 +177,8 @@ def comm_hook():
 
     def halve(state, bucket):
         called["hook"] += 1
-        future = torch.futures.Future()
-        future.set_result(bucket.buffer() / 2)
-        return future
+        work = dist.all_reduce(bucket.buffer(), async_op=True)
+        return work.get_future().then(lambda done: done.value()[0] / 2)
 
     model = ddp(network())
     model.register_comm_hook(None, halve)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from probe.fake_gpu import FakeGpu
 from probe.marks import mark
 from torchtop.probe.clock import ClockInterval, CudaClock, HostClock, Mark
 
@@ -112,53 +113,6 @@ def test_on_a_cpu_a_marker_is_passed_at_once_and_never_lags() -> None:
     assert marks[0].device_ns == 0
     assert marks[1].device_ns == marks[1].host_ns - marks[0].host_ns
     assert marks[1].extra is True
-
-
-class FakeEvent:
-    """An event of a device that passes markers when the test says so."""
-
-    def __init__(self, gpu: FakeGpu) -> None:
-        self._gpu = gpu
-        self.at: float | None = None
-
-    def record(self, stream: object) -> None:
-        self._gpu.recorded.append((self, stream))
-        self.at = None
-
-    def query(self) -> bool:
-        self._gpu.queries += 1
-        return self.at is not None
-
-    def elapsed_time(self, later: FakeEvent) -> float:
-        assert self.at is not None
-        assert later.at is not None
-        return later.at - self.at
-
-
-class FakeGpu:
-    """As much of ``torch`` as the clock uses."""
-
-    def __init__(self) -> None:
-        self.recorded: list[tuple[FakeEvent, object]] = []
-        self.queries = self.made = 0
-        self.stream = "stream of {}"
-        self.cuda = self
-
-    def current_stream(self, device: int) -> object:
-        return self.stream.format(device)
-
-    def Event(self, enable_timing: bool) -> FakeEvent:  # noqa: N802
-        assert enable_timing
-        self.made += 1
-        return FakeEvent(self)
-
-    def passes(self, count: int, ms: float = 1.0) -> None:
-        """The device passes the next `count` markers, `ms` apart."""
-        waiting = [event for event, _ in self.recorded if event.at is None]
-        last = max((event.at for event, _ in self.recorded if event.at is not None), default=50.0)
-        for event in waiting[:count]:
-            last += ms
-            event.at = last
 
 
 def stamped(clock: CudaClock, codes: str) -> list[Mark]:

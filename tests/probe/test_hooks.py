@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from probe.conftest import Armed
+from probe.fake_gpu import FakeGpu, pretend
 from torchtop.session.records import PHASE_COLUMNS, is_recorded
 
 torch = pytest.importorskip("torch")
@@ -411,8 +412,15 @@ def boom(*args: Any, **kwargs: Any) -> Any:
         "clock.HostClock.stamp",
         "clock.HostClock.refresh_stream",
         "assemble.StepAssembler.add",
+        "assemble.StepAssembler._emit",
         "meter.StepMeter.mark",
+        "meter.StepMeter.batch_came",
+        "meter.StepMeter._next_step",
         "writer.row_of",
+        "requests.RequestFile.poll",
+        "parts.Parts.look_again",
+        "parts.Parts.optimizer_found",
+        "compute_end.ComputeEnd.root",
         "scalars.Scalars.take",
         "loaders.Loaders.look_at_queue",
         "loaders.Loaders.look_at_batch",
@@ -435,6 +443,55 @@ def test_a_fault_in_the_probe_costs_the_probe_and_nothing_else(
     assert armed.reasons == ["ArithmeticError: broken for the test"]
     written = [record["disabled"] for record in armed.records("probe")]
     assert not written or written[-1] == armed.reasons[0]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "clock.CudaClock.stamp",
+        "clock.CudaClock.touch",
+        "clock.CudaClock.resolve",
+        "clock.CudaClock.refresh_stream",
+        "clock.CudaClock._place",
+        "clock.ClockInterval.add",
+        "meter.StepMeter.settle",
+        "meter.StepMeter.touch",
+    ],
+)
+def test_a_fault_of_a_clock_of_events_costs_the_probe_and_nothing_else(
+    armed: Armed, monkeypatch: pytest.MonkeyPatch, place: str, expected: Any
+) -> None:
+    pretend(monkeypatch, FakeGpu(now=lambda: time.monotonic() * 1e3))
+    monkeypatch.setattr(f"torchtop.probe.{place}", boom)
+
+    assert torch.equal(run_seeded(), expected)
+    assert armed.reasons == ["ArithmeticError: broken for the test"]
+
+
+def test_on_a_gpu_few_events_are_recorded_and_few_questions_asked(
+    armed: Armed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a job on a GPU of which one step in eight is recorded
+    gpu = FakeGpu(now=lambda: time.monotonic() * 1e3)
+    pretend(monkeypatch, gpu)
+    training = Training()
+    training.epoch(DataLoader(data(2), batch_size=4))
+    armed.probe.record_one_in(8)
+    armed.probe._writer._stride = 8
+    training.epoch(DataLoader(data(3), batch_size=4))
+    gpu.recorded.clear()
+    gpu.queries = 0
+    training.epoch(DataLoader(data(200), batch_size=4))
+
+    # Then the others cost nothing there: of a recorded step both ends and what lies in between
+    steps = sum(is_recorded(step, 8) for step in range(6, 206))
+    assert steps * 7 <= len(gpu.recorded) <= (steps + 2) * 9
+    assert gpu.queries <= (steps + 2) * 3
+    rows = [row for row in armed.rows() if row["step"] > 5]
+    assert [row["step"] for row in rows] == [s for s in range(6, 205) if is_recorded(s, 8)]
+    for row in rows:
+        assert sum(row[name] for name in PHASE_COLUMNS) == pytest.approx(row["host_us"], rel=0.2)
+        assert 0 <= row["lag_backward_us"] < 10_000
 
 
 def test_a_fault_after_a_while_keeps_what_was_recorded(

@@ -98,7 +98,7 @@ def compare(bare: list[str], probed: list[str]) -> None:
     assert counts_probed.get("stats") == counts.get("stats")
     frames, frames_probed = counts.get("frames", {}), counts_probed.get("frames", {})
     # An optimizer that has any hook at all goes another way through torch: one frame less.
-    assert frames_probed.get("total", 0) in (frames.get("total", 0), frames.get("total", 0) - 1)
+    assert frames.get("total", 0) - 1 <= frames_probed.get("total", 0) <= frames.get("total", 0)
 
 
 def parsed(told: str) -> tuple[dict[str, Any], int, list[str]]:
