@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from session.made import held_lock, session, write
 from session.made_summary import ended, summary
 from torchtop.session import noise
 from torchtop.session.compare import Comparison, Finding, as_json, compare
@@ -231,6 +232,24 @@ class TestSides:
         )  # fmt: skip
         found = compared(str(one), many(home, "b", [8000.0]))
         assert found.row("throughput").values[0] == pytest.approx(25_600 / 3.0)
+
+
+class TestRunning:
+    def test_its_figures_are_those_of_its_last_analysis_until_there_is_a_minute(
+        self, home: Path
+    ) -> None:
+        paths = session(home / "live", host="host-a", workload="train.py")
+        rates = {"samples_per_s": 500.0, "tokens_per_s": None, "steps_per_s": 2.0}
+        phases = {"data": {"ms": 5.0, "share": 0.5}}
+        told = {"kind": "analysis", "steps": 90, "throughput": rates, "phases": phases}
+        write(paths.analysis, "analyst", told)
+        totals = {"kind": "totals", "from_step": 1, "to_step": 90}
+        write(paths.ranks / "0-0-9.jsonl", "process", totals, rank=0, attempt=0)
+        with held_lock(paths.node("host-a").lock):
+            found = compared(str(paths.root), many(home, "b", [1000.0]))
+        assert found.row("throughput").values == (500.0, 1000.0)
+        assert found.row("data_ms").values[0] == 5.0
+        assert any("is running" in note for note in found.notes)
 
 
 class TestMeasures:

@@ -117,6 +117,8 @@ def _row(measure: Measure, sides: Sequence[Side], history: History) -> Row:
 def _middle(column: Sequence[float]) -> float | None:
     if not column:
         return None
+    if len(column) == 1:
+        return column[0]
     if min(column) > 0:  # differences are those of logarithms: the figures shown must fit them
         return statistics.geometric_mean(column)
     return statistics.fmean(column)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torchtop.session.overview import standing
 from torchtop.session.paths import (
     Liveness,
     SessionError,
@@ -17,7 +18,7 @@ from torchtop.session.paths import (
 )
 from torchtop.session.records import SCHEMA
 from torchtop.session.summary import build_summary
-from torchtop.session.values import number
+from torchtop.session.values import child, number
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,18 @@ def load_paths(paths: SessionPaths) -> Loaded:
     _check_schema(paths, meta)
     summary = read_json(paths.summary)
     if summary is None or alive != "ended":  # one may be saved of a run that goes on
-        summary = _summed_up(paths)
+        summary = _with_last_analysis(_summed_up(paths), paths)
     _check_schema(paths, summary)
     return Loaded(paths, meta, summary, alive)
+
+
+def _with_last_analysis(summary: dict[str, Any], paths: SessionPaths) -> dict[str, Any]:
+    """The summary of a run that has not ended: its first minute is in the analysis alone."""
+    if any(number(rate) for rate in child(summary, "throughput").values()):
+        return summary
+    last = standing(paths)
+    names = ("throughput", "step_ms", "phases", "verdict")
+    return {**summary, **{name: last[name] for name in names if last.get(name)}}
 
 
 def _check_schema(paths: SessionPaths, record: Mapping[str, Any]) -> None:

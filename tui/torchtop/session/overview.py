@@ -159,6 +159,5 @@ def standing(paths: SessionPaths) -> dict[str, Any]:
     return {
         "wall_s": (ran[-1] - ran[0]) / 1e9 if ran else None,
         "steps": last.get("steps"),
-        "throughput": last.get("throughput"),
-        "verdict": last.get("verdict"),
+        **{name: last.get(name) for name in ("throughput", "step_ms", "phases", "verdict")},
     }

@@ -143,7 +143,7 @@ def _named(name: str, notes: list[str]) -> list[Loaded]:
     if len(alike) < len(found):
         notes.append(
             f"{name} stands for {len(alike)} of {len(found)} sessions of that name: "
-            "the latest, and those like it"
+            "those with figures, and with the latest one's configuration"
         )
     return alike
 
