@@ -173,6 +173,7 @@ def test_a_sweep(tmp_path: Path) -> None:
         "What is lost: 4 GPUs",
     ]
     assert "torchtop sweep resnet50-cifar10 --gpus 1,2,4" in page.text
+    assert "4 GPUsCOMM 12%642564,2004,158 to 4,242 (3)60.9567.053.36x4.00x84%" in page.text
     told_of = ("1.88x", "3.36x", "84%", "2,326 to 2,374 (3)", "this machine has 4 GPUs")
     for told in (*told_of, "1 GPU with batch 64"):
         assert told in page.text, told

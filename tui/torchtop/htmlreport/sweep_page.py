@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -39,7 +40,7 @@ def sweep_report(sweep: Mapping[str, Any]) -> str:
 
 def _head(sweep: Mapping[str, Any], name: str) -> Iterator[Markup]:
     yield tag("h1", name)
-    words = plain(" ".join(str(word) for word in items(sweep, "command")), 600)
+    words = plain(shlex.join(str(word) for word in items(sweep, "command")), 600)
     if words:
         yield tag("p", tag("code", f"torchtop {words}"), class_="sub")
     when = f"{sweep.get('created_at') or 'start unknown'}, {sweep.get('status') or 'state unknown'}"
@@ -55,7 +56,8 @@ def _head(sweep: Mapping[str, Any], name: str) -> Iterator[Markup]:
     measured = f"{steps} steps a run" if steps != NA else (
         f"{figure_of(settings.get('seconds'))} s a run"
     )  # fmt: skip
-    told = f"{measured} after {warmup} steps of warm-up, at most {repeats} runs a cell"
+    runs = "one run a cell" if repeats == "1" else f"at most {repeats} runs a cell"
+    told = f"{measured} after {warmup} steps of warm-up, {runs}"
     yield tag("p", told, class_="sub")
     fixed = child(sweep, "fixed")
     if fixed:
@@ -67,19 +69,21 @@ def _head(sweep: Mapping[str, Any], name: str) -> Iterator[Markup]:
 
 
 def _cells(cells: list[Cell]) -> Markup:
-    head = ("cell", "verdict", "samples/s", "all runs", "step, ms", "p95, ms", "speed-up", "ideal",
-            "efficiency", "J/1000 samples", "peak, GiB", "first steps, s")  # fmt: skip
+    scaled = any(cell.get("base") for cell in cells)
+    speeds = ("speed-up", "ideal", "efficiency") if scaled else ("of the first",)
+    head = ("cell", "verdict", "batch a device", "batch", "samples/s", "all runs", "step, ms",
+            "p95, ms", *speeds, "J/1000 samples", "peak, GiB", "first steps, s")  # fmt: skip
     rows = [
         (
             plain(cell.get("label") or cell.get("id") or NA, 80),
             _verdict(cell),
+            figure_of(cell.get("batch_per_gpu")),
+            figure_of(cell.get("batch")),
             _rate(cell),
             _runs(cell),
             figure_of(child(cell, "step_ms").get("median")),
             figure_of(cell.get("p95_ms")),
-            _times(cell.get("speedup")),
-            _times(cell.get("ideal")),
-            percent(cell.get("efficiency"), 0),
+            *(_scaling(cell) if scaled else (_times(cell.get("relative")),)),
             figure_of(cell.get("energy_j_per_1000_samples")),
             gib(cell.get("memory_peak_bytes")),
             figure_of(cell.get("first_steps_s"), 3),
@@ -87,6 +91,13 @@ def _cells(cells: list[Cell]) -> Markup:
         for cell in cells
     ]
     return table(head, rows, text_columns=2)
+
+
+def _scaling(cell: Cell) -> tuple[str, str, str]:
+    """What more devices gave, and what they could have."""
+    known = number(cell.get("speedup")) is not None
+    ideal = _times(cell.get("ideal")) if known else NA
+    return _times(cell.get("speedup")), ideal, percent(cell.get("efficiency"), 0)
 
 
 def _verdict(cell: Cell) -> str:

@@ -28,7 +28,7 @@ _PART_COLOURS = {
     "launch": "forward",
     "comm_beside": "exposed_comm",
     "replication": "pre_optimizer",
-    "shared_cores": "optimizer",
+    "shared_cores": "line6",
 }
 
 
@@ -74,8 +74,12 @@ def span(cell: Cell) -> tuple[float, float]:
 
 def _others(cell: Cell) -> str:
     """The axes of a cell but the number of devices: cells that share them are one curve."""
-    told = child(cell, "axes")
-    return ", ".join(f"{name}={told[name]}" for name in told if name not in _DEVICE_AXES)
+    told = {k: v for k, v in child(cell, "axes").items() if k not in _DEVICE_AXES}
+    torch = child(cell, "versions").get("torch")
+    if "python" in told and torch:  # what an interpreter is there for
+        told["torch"] = torch
+        del told["python"]
+    return ", ".join(f"{name}={value}" for name, value in told.items())
 
 
 def _scaling(cells: Sequence[Cell]) -> Plot | None:
@@ -211,7 +215,8 @@ def _waterfall(key: str, cell: Cell, base: str) -> Plot | None:
             axes.plot([left, left], [-place + 0.33, -place + 1], color=ink("dim"), linewidth=0.6)
             low, high = sorted((left, left - points))
             right = low < 15 and high < 85  # no room for it at the left
-            _beside(axes, f"{-points:+.1f}", high if right else low, -place, right)
+            change = f"{-points:+.1f}" if abs(points) >= 0.05 else "0.0"
+            _beside(axes, change, high if right else low, -place, right)
             left -= points
         axes.barh(-len(parts) - 1, left, height=0.66, color=ink("good"), alpha=0.75)
         _beside(axes, f"{left:.1f} %", left, -len(parts) - 1, right=True)
