@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +111,57 @@ def test_a_session_is_analysed_again_from_its_records_alone(paths: SessionPaths)
     analyse_again(paths)
     again = [record for record in Tail(paths.analysis).poll() if record["kind"] == "analysis"]
     assert again == found
+
+
+def test_of_a_long_session_the_last_part_is_analysed_each_second(
+    paths: SessionPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a session of four minutes, where two are long
+    monkeypatch.setattr(analyst, "_LONG_NS", 120 * SECOND)
+    monkeypatch.setattr(analyst, "_WHOLE_NS", 60 * SECOND)
+    start = 1000 * SECOND
+    write_rank(paths, start, seconds=240)
+    file = paths.ranks / "0-0-1.jsonl"
+    header, *rest = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(encode({**json.loads(header), "mono_ns": start}) + b"".join(rest))
+    done: list[float] = []
+    # when it is analysed
+    analyse_again(paths, done.append)
+    # then every ten seconds first, and its minutes are complete
+    times = [r["mono_ns"] for r in Tail(paths.analysis).poll() if r["kind"] == "analysis"]
+    gaps = [round((b - a) / SECOND) for a, b in pairwise(times)]
+    assert set(gaps[:17]) == {10}
+    assert 55 <= gaps.count(1) <= 62
+    minutes = [r for r in Tail(paths.history).poll() if r["kind"] == "minute"]
+    assert sum(m["steps"] + m["warmup_steps"] for m in minutes) == 2400
+    assert sum(v["seconds"] for v in minutes[1]["verdicts"]) == pytest.approx(60)
+    # and it is told how far it has come
+    assert done == sorted(done)
+    assert 0 <= done[0] <= done[-1] <= 1
+
+
+def test_a_time_without_any_record_is_passed_over(paths: SessionPaths) -> None:
+    # given a record that a clock of nonsense has stamped, centuries later
+    write_rank(paths, 1000 * SECOND, seconds=30)
+    with (paths.ranks / "0-0-1.jsonl").open("ab") as file:
+        file.write(encode({"kind": "beat", "seq": 99, "mono_ns": 2**62, "marker": "B1"}))
+    # when it is analysed
+    analyse_again(paths)
+    # then not for each second of them
+    found = [r for r in Tail(paths.analysis).poll() if r["kind"] == "analysis"]
+    assert len(found) < 400
+    assert found[-1]["step"] == 299
+
+
+def test_records_are_merged_by_their_times(paths: SessionPaths) -> None:
+    def part(*times: int) -> list[analyst.Timed]:
+        return [(time, "a file", {"kind": "beat", "seq": time}) for time in times]
+
+    first = iter([part(1, 2, 2), part(5, 9)])
+    second = iter([part(2, 3, 4, 6, 7), part(8)])
+    merged = analyst._merged([first, iter([]), second, iter([part(10)])])
+
+    assert [time for time, _, _ in merged] == [1, 2, 2, 2, 3, 4, 5, 6, 7, 8, 9, 10]
 
 
 def test_a_session_without_records_is_refused(paths: SessionPaths) -> None:

@@ -43,13 +43,18 @@ def show(args: argparse.Namespace) -> int:
 
 def analyse(args: argparse.Namespace) -> int:
     """Make the verdicts and the summary of an ended session again, from its records."""
+    from torchtop.commands.progress import Progress
     from torchtop.launch.analyst import analyse_again
     from torchtop.session.summary import write_summary
 
     paths = find_session(args.session)
     if liveness(paths) == "live":
         raise UsageError(f"{paths.id} is running; its analyst is at work already")
-    analyse_again(paths)
+    progress = Progress(f"analysing {paths.id}")
+    try:
+        analyse_again(paths, progress)
+    finally:
+        progress.end()
     write_summary(paths)
     args.json = False
     return show(args)

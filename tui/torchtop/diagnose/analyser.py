@@ -59,6 +59,7 @@ class Analyser:
         self._unrolled: list[FrontierStep] = []
         self._fresh: deque[int] = deque(maxlen=_DRAWN)
         self._unseen = Unseen()
+        self._paths: dict[str, PurePosixPath] = {}
         self._rollup = Rollup()
         self._standing = Standing()
         self._pauses = NO_PAUSES
@@ -77,7 +78,9 @@ class Analyser:
                 "ranks/0-0-123.jsonl" or "nodes/host/devices.jsonl".
             record: the record.
         """
-        path = PurePosixPath(source)
+        path = self._paths.get(source)
+        if path is None:
+            path = self._paths[source] = PurePosixPath(source)
         try:
             if self._first_ns is None:
                 self._first_ns = integer(record.get("mono_ns"))

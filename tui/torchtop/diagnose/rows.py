@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from .frontier import FRONTIER_PHASES, LOCAL_PHASES, Row
@@ -11,15 +11,6 @@ from .frontier import FRONTIER_PHASES, LOCAL_PHASES, Row
 _PHASE_COLUMNS = tuple(phase + "_us" for phase in FRONTIER_PHASES)
 _HOST_COLUMNS = tuple(phase + "_host_us" for phase in LOCAL_PHASES)
 _LAG_COLUMNS = tuple(f"lag_{phase}_us" for phase in LOCAL_PHASES)
-_PLAIN_COLUMNS = (
-    "data_host_us",
-    "lag_forward_us",
-    "lag_backward_us",
-    "lag_width_us",
-    "samples",
-    "tokens",
-)
-
 
 _LARGEST = 2**63
 _MOST_RANKS = 65_536
@@ -68,78 +59,67 @@ def parse_steps(record: dict[str, Any]) -> list[Row]:
     steps = record.get("step")
     if not isinstance(steps, list):
         raise ValueError("a steps record without a step column")
-    size = len(steps)
+    size, nothing = len(steps), [None] * len(steps)
+
+    def column(name: str) -> list[Any]:
+        values = record.get(name)
+        return values if isinstance(values, list) and len(values) == size else nothing
+
     stamp = integer(record.get("mono_ns")) or 0
-    ends = _column(record, "end_ns", size)
-    hosts = _column(record, "host_us", size)
-    phases = zip(*(_column(record, name, size) for name in _PHASE_COLUMNS), strict=True)
-    plain = zip(*(_column(record, name, size) for name in _PLAIN_COLUMNS), strict=True)
-    host_phases = _by_phase(record, size, _HOST_COLUMNS, "backward_host_us", _duration)
-    lag_phases = _by_phase(record, size, _LAG_COLUMNS, "lag_other_us", integer)
-    rows: list[Row] = []
-    for index, (values, others) in enumerate(zip(phases, plain, strict=True)):
-        step = integer(steps[index])
-        if step is None or step < 0:
-            continue
-        end = integer(ends[index])
-        row = _row(step, stamp if end is None else end, values, others)
-        rows.append(
-            row._replace(
-                host_us=_duration(hosts[index]),
-                local_host_us=host_phases[index],
-                local_lag_us=lag_phases[index],
-            )
-        )
-    return rows
-
-
-def _row(step: int, end_ns: int, values: Sequence[Any], others: Sequence[Any]) -> Row:
-    phases = [integer(value) for value in values]
-    known = [max(0, value or 0) for value in phases]
-    unknown = [n for n, value in zip(FRONTIER_PHASES, phases, strict=True) if value is None]
-    data_host, lag_forward, lag_backward, lag_width, samples, tokens = map(integer, others)
-    data_host, lag_width = _duration(data_host), _duration(lag_width)
-    return Row(
-        step=step,
-        end_ns=end_ns,
-        host_us=None,
-        local_us=tuple(known[:-1]),
-        exposed_us=known[-1],
-        unknown=tuple(unknown),
-        data_host_us=data_host,
-        lag_forward_us=lag_forward,
-        lag_backward_us=lag_backward,
-        lag_width_us=lag_width,
-        samples=samples,
-        tokens=tokens,
+    phases = [_integers(column(name)) for name in _PHASE_COLUMNS]
+    hosts: Iterable[tuple[int | None, ...] | None] = nothing
+    lags: Iterable[tuple[int | None, ...] | None] = nothing
+    if "backward_host_us" in record:  # earlier probes wrote some of these columns alone
+        hosts = zip(*(_durations(column(name)) for name in _HOST_COLUMNS), strict=True)
+    if "lag_other_us" in record:
+        lags = zip(*(_integers(column(name)) for name in _LAG_COLUMNS), strict=True)
+    rows = map(
+        Row,
+        _integers(steps),
+        (stamp if end is None else end for end in _integers(column("end_ns"))),
+        _durations(column("host_us")),
+        zip(*(_at_least_0(values) for values in phases[:-1]), strict=True),
+        _at_least_0(phases[-1]),
+        _unknown(phases, size),
+        _durations(column("data_host_us")),
+        _integers(column("lag_forward_us")),
+        _integers(column("lag_backward_us")),
+        _durations(column("lag_width_us")),
+        _integers(column("samples")),
+        _integers(column("tokens")),
+        hosts,
+        lags,
     )
+    return [row for row in rows if row.step is not None and row.step >= 0]
 
 
-def _column(record: dict[str, Any], name: str, size: int) -> list[Any]:
-    values = record.get(name)
-    if isinstance(values, list) and len(values) == size:
+# Columns are long and nearly always in order, which is quickly seen of a whole column.
+
+
+def _integers(values: list[Any]) -> list[int | None]:
+    """A column as integers, and None where it has something else."""
+    if set(map(type, values)) == {int} and -_LARGEST <= min(values) <= max(values) <= _LARGEST:
         return values
-    return [None] * size
+    return [integer(value) for value in values]
 
 
-def _duration(value: Any) -> int | None:
-    """An integer that is not negative; None for anything else."""
-    known = integer(value)
-    return known if known is not None and known >= 0 else None
+def _durations(values: list[Any]) -> list[int | None]:
+    """The same, without what is negative."""
+    known = _integers(values)
+    if None not in known and (not values or min(known) >= 0):  # type: ignore[type-var, operator]
+        return known
+    return [None if value is None or value < 0 else value for value in known]
 
 
-def _by_phase(
-    record: dict[str, Any],
-    size: int,
-    names: Sequence[str],
-    telling: str,
-    known: Callable[[Any], int | None],
-) -> list[tuple[int | None, ...] | None]:
-    """Columns of each phase as a tuple a row.
+def _at_least_0(values: list[int | None]) -> list[int]:
+    """The same, with 0 for what is not known or negative."""
+    return [value if value is not None and value > 0 else 0 for value in values]
 
-    None without the column `telling`: earlier probes wrote some of the others alone.
-    """
-    if telling not in record:
-        return [None] * size
-    columns = [_column(record, name, size) for name in names]
-    return [tuple(known(value) for value in values) for values in zip(*columns, strict=True)]
+
+def _unknown(phases: list[list[int | None]], size: int) -> Iterable[tuple[str, ...]]:
+    """By row, the phases that are not known."""
+    if not any(None in values for values in phases):
+        return [()] * size
+    named = zip(FRONTIER_PHASES, phases, strict=True)
+    told = [[name if value is None else "" for value in values] for name, values in named]
+    return (tuple(filter(None, names)) for names in zip(*told, strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
@@ -149,30 +149,31 @@ def _seconds(steps: Sequence[FrontierStep]) -> float:
     return max(0, last.end_ns - first.end_ns) / 1e9 + lead_in / 1e6
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+def _mean(values: Sequence[int | None]) -> float | None:
+    known = [value for value in values if value is not None] if None in values else values
+    return sum(known) / len(known) if known else None  # type: ignore[arg-type]
 
 
 def _rank_means(rank: int, steps: Sequence[FrontierStep], cuda: bool, scale: Scale) -> RankMeans:
     rows = [step.rows[rank] for step in steps]
     count = len(rows)
-    local = [sum(column) / count for column in zip(*(row.local_us for row in rows), strict=True)]
-    exposed = sum(row.exposed_us for row in rows) / count
-    stalls = [row.local_us[DATA] for row in rows]
+    columns = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
+    locals_us = list(zip(*columns["local_us"], strict=True))
+    exposed = sum(columns["exposed_us"]) / count
+    local = [sum(column) / count for column in locals_us]
     phases = dict(zip(FRONTIER_PHASES, (*local, exposed), strict=True))
     return RankMeans(
         rank=rank,
         phases_us=phases,
         step_us=sum(phases.values()),
-        host_us=_mean(row.host_us for row in rows),
+        host_us=_mean(columns["host_us"]),
         wait_us=sum(step.waits_us[rank] for step in steps) / count,
-        lag_us=_mean(row_lag_us(row) for row in rows),
-        data_host_us=_mean(row.data_host_us for row in rows),
-        lag_forward_us=_mean(row.lag_forward_us for row in rows),
-        stall_burst=_burst(stalls),
-        stall_steady=_steady(stalls),
-        samples=_mean(row.samples for row in rows),
+        lag_us=_mean([row_lag_us(row) for row in rows]),
+        data_host_us=_mean(columns["data_host_us"]),
+        lag_forward_us=_mean(columns["lag_forward_us"]),
+        stall_burst=_burst(locals_us[DATA]),
+        stall_steady=_steady(locals_us[DATA]),
+        samples=_mean(columns["samples"]),
         stretch=stretch(rows, len(steps[0].rows) == 1, scale) if cuda else None,
     )
 
@@ -196,7 +197,7 @@ def _steady(stalls_us: Sequence[int]) -> float:
 
 def _unknown(steps: Sequence[FrontierStep], limits: Thresholds) -> frozenset[str]:
     counts: Counter[tuple[int, str]] = Counter()
-    for step in steps:
+    for step in (step for step in steps if step.patchy):
         for rank, row in enumerate(step.rows):
             if row.unknown:
                 counts.update((rank, phase) for phase in row.unknown)

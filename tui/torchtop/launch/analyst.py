@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import heapq
 import os
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +27,25 @@ from torchtop.session.paths import SessionError, SessionPaths, is_locked, read_j
 from torchtop.session.records import Appender, Record
 from torchtop.session.room import RESERVE_BYTES
 from torchtop.session.tail import SessionTail, Tail
+from torchtop.session.timeline import TimedFile
+
+Timed = tuple[int, str, Record]
+"""A record, with its time on the session's clock and its file."""
 
 OWN_FILES = ("analysis.jsonl", "history.jsonl")
 """What the analyst writes, and so does not read."""
 
 _TICK_NS = 1_000_000_000
 _MINUTE_NS = 60 * _TICK_NS
-_READ_BYTES = 16 << 20
+_READ_BYTES = 1 << 20
+"""Of each file at a time: as records they take twenty times as much memory."""
+_LONG_NS = 2 * 3600 * _TICK_NS
+_WHOLE_NS = 3600 * _TICK_NS
+_SPARSE_NS = 10 * _TICK_NS
+"""A session longer than two hours is analysed every ten seconds, and its last hour every second:
+a minute of its history then has six analyses behind it."""
+_QUIET_NS = 300 * _TICK_NS
+"""Where no file has a record for so long, the clocks are wrong or there is nothing to judge."""
 _ERRORS_SHOWN = 5
 
 
@@ -54,6 +68,7 @@ class Analyst:
         self._analyser = Analyser(limits)
         self._analysis = analysis
         self._history = history
+        self._every_ns = _TICK_NS
         self._next_ns = now_ns + _TICK_NS
         self._next_minute_ns = now_ns + _MINUTE_NS
         self._errors = 0
@@ -69,11 +84,20 @@ class Analyst:
         """Write what is due at `now_ns`."""
         if now_ns >= self._next_ns:
             # On the grid: a late tick must not push all later ones back.
-            self._next_ns += ((now_ns - self._next_ns) // _TICK_NS + 1) * _TICK_NS
+            self._next_ns += ((now_ns - self._next_ns) // self._every_ns + 1) * self._every_ns
             self._write(self._analysis, "analysis", now_ns)
         if now_ns >= self._next_minute_ns:
             self._next_minute_ns += _MINUTE_NS
             self._write(self._history, "minute", now_ns)
+
+    def analyse_every(self, every_ns: int) -> None:
+        """Write an analysis so often from now on; one a second at the start."""
+        self._every_ns = every_ns
+
+    def skip_to(self, now_ns: int) -> None:
+        """Leave out what would be due before."""
+        self._next_ns = max(self._next_ns, now_ns)
+        self._next_minute_ns = max(self._next_minute_ns, now_ns)
 
     def finish(self, now_ns: int) -> None:
         """Write the last analysis and the last, shorter minute."""
@@ -140,8 +164,12 @@ def watch(paths: SessionPaths) -> None:
     history.close()
 
 
-def analyse_again(paths: SessionPaths) -> None:
+def analyse_again(paths: SessionPaths, progress: Callable[[float], None] | None = None) -> None:
     """Make ``analysis.jsonl`` and ``history.jsonl`` of a session anew from its other records.
+
+    Args:
+        paths: the session.
+        progress: is called with the part that is done (0..1), many times.
 
     Raises:
         SessionError: it still runs, has no records, or cannot be written.
@@ -150,7 +178,7 @@ def analyse_again(paths: SessionPaths) -> None:
         raise SessionError(f"{paths.id} still runs; analyse it when it has ended")
     files = _record_files(paths)
     clock = _Clock.of(paths, files)
-    merged = heapq.merge(*(_timed(paths, file, clock) for file in files), key=lambda item: item[0])
+    merged = _merged([_timed(paths, file, clock) for file in files])
     first = next(merged, None)
     if first is None:
         raise SessionError(f"{paths.id} has no records to analyse")
@@ -158,13 +186,8 @@ def analyse_again(paths: SessionPaths) -> None:
     try:
         analysis, history = (Appender(partial, "analyst") for partial in made.values())
         analyst = Analyst(analysis, history, first[0], _limits(paths))
-        now_ns = first[0]
-        analyst.feed(first[1], first[2])
-        for at_ns, source, record in merged:
-            while analyst.next_ns <= at_ns:
-                analyst.tick(analyst.next_ns)
-            now_ns = max(now_ns, at_ns)
-            analyst.feed(source, record)
+        until_ns = max((TimedFile(file).last_ns or 0 for file in files), default=0)
+        now_ns = _replay(analyst, chain([first], merged), until_ns, progress)
         analyst.finish(now_ns)
         analysis.close()
         history.close()
@@ -175,6 +198,42 @@ def analyse_again(paths: SessionPaths) -> None:
     finally:
         for partial in made.values():
             partial.unlink(missing_ok=True)
+
+
+def _replay(
+    analyst: Analyst,
+    records: Iterable[Timed],
+    until_ns: int,
+    progress: Callable[[float], None] | None,
+) -> int:
+    """Feed all records in order, with the analyses that are due in between.
+
+    Args:
+        analyst: it.
+        records: all of them, at least one.
+        until_ns: when the last is due, about.
+        progress: see `analyse_again`.
+
+    Returns:
+        When the last was.
+    """
+    start_ns = now_ns = -1
+    for count, (at_ns, source, record) in enumerate(records):
+        if start_ns < 0:
+            start_ns = now_ns = at_ns
+            if until_ns - start_ns > _LONG_NS:
+                analyst.analyse_every(_SPARSE_NS)
+        while analyst.next_ns <= at_ns:
+            if analyst.next_ns - now_ns > _QUIET_NS:
+                analyst.skip_to(at_ns)
+            if analyst.next_ns >= until_ns - _WHOLE_NS:
+                analyst.analyse_every(_TICK_NS)
+            analyst.tick(analyst.next_ns)
+        now_ns = max(now_ns, at_ns)
+        analyst.feed(source, record)
+        if progress is not None and count % 1000 == 0:
+            progress((now_ns - start_ns) / max(1, until_ns - start_ns))
+    return now_ns
 
 
 def _own(paths: SessionPaths) -> tuple[Path, Path]:
@@ -218,19 +277,44 @@ class _Clock:
         return 0 if own is None or reference is None else own - reference
 
 
-def _timed(paths: SessionPaths, file: Path, clock: _Clock) -> Iterator[tuple[int, str, Record]]:
-    """A file's records in order, each with its time on the session's clock, never going back."""
+def _timed(paths: SessionPaths, file: Path, clock: _Clock) -> Iterator[list[Timed]]:
+    """A file's records in order, part by part, each with its time on the session's clock.
+
+    That never goes back.
+    """
     source = str(file.relative_to(paths.root))
     tail = Tail(file)
     latest, shift = 0, 0
     while batch := tail.poll(limit=_READ_BYTES):
+        timed: list[Timed] = []
         for record in batch:
             if record["kind"] == "header":
                 shift = clock.shift_ns(str(record.get("host")))
             mono_ns = record.get("mono_ns")
             if isinstance(mono_ns, int):
                 latest = max(latest, mono_ns + shift)
-            yield latest, source, record
+            timed.append((latest, source, record))
+        yield timed
+
+
+def _merged(files: Sequence[Iterator[list[Timed]]]) -> Iterator[Timed]:
+    """The records of all files in the order of their times; of equal ones, in that of the files."""
+    parts: list[list[Timed]] = [[] for _ in files]
+    left = list(files)
+    while True:
+        for place, file in enumerate(files):
+            if not parts[place] and file in left:
+                parts[place] = next(file, [])
+                if not parts[place]:
+                    left.remove(file)
+        ends = [part[-1][0] for part in parts if part]
+        if not ends:
+            return
+        # Up to where the first part ends, all is at hand.
+        counts = [bisect_right(part, min(ends), key=itemgetter(0)) for part in parts]
+        taken = [part[:count] for part, count in zip(parts, counts, strict=True)]
+        parts = [part[count:] for part, count in zip(parts, counts, strict=True)]
+        yield from sorted(chain.from_iterable(taken), key=itemgetter(0))
 
 
 def main() -> int:
