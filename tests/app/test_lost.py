@@ -44,6 +44,17 @@ async def test_what_it_has_left_is_named_and_ended_by_a_key(tmp_path: Path) -> N
         await d.shows("no process of it is left")
 
 
+async def test_what_ends_by_itself_is_no_longer_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchtop.app.main.LEFT_EVERY_S", 0.0)
+    async with driven(tmp_path) as d:
+        await lose(d, process(d, 41))
+        await d.shows("x ends what it has left here")
+        d.controller.left = []
+        await d.shows("no process of it is left")
+
+
 async def test_escape_leaves_leftovers_alone_and_quit_asks_nothing(tmp_path: Path) -> None:
     async with driven(tmp_path) as d:
         await lose(d, process(d, 41))

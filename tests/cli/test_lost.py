@@ -173,6 +173,9 @@ def test_a_run_whose_directory_was_deleted_is_told_and_can_be_stopped(run: Start
     assert listed["sessions"] == [] and listed["leftovers"] == []
     assert [run["session"] for run in listed["without_directory"]] == [session.paths.id]
     assert "was deleted: stop it with: torchtop stop" in say("ls")[1]
+    for command in ("attach", "show", "replay", "rm"):
+        status, _, error = say(command, session.paths.id)
+        assert status == 2 and "runs on, but its directory was deleted: torchtop stop" in error
     # when it is stopped by its id
     status, out, _ = say("stop", session.paths.id)
     # then all of it is gone

@@ -62,13 +62,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LaunchError as error:
         return _fail(str(error), error.exit_status)
     except SessionError as error:
-        return _fail(str(error), _USAGE)
+        return _fail(f"{error}{_runs_on(args)}", _USAGE)
     except KeyboardInterrupt:
         return _STOPPED
     except Exception as error:
         from torchtop.app.crash import report
 
         return _fail(report(error, "torchtop"), 1)
+
+
+def _runs_on(args: argparse.Namespace) -> str:
+    """Where a session cannot be found because its directory was deleted over a living run."""
+    from torchtop.launch.sweep import unseen
+
+    asked = getattr(args, "session", None)
+    names = asked if isinstance(asked, list) else [asked]
+    runs = [run.session for run in unseen() if run.session in names]
+    return "".join(
+        f"; {run} runs on, but its directory was deleted: torchtop stop {run}" for run in runs
+    )
 
 
 def _fail(message: str, status: int) -> int:

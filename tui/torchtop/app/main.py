@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import sys
+import time
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,10 @@ from torchtop.session.state import SessionState
 
 _OFFERED = ("session", "interval", "filter")
 """Actions that the palette offers although the footer does not."""
+
+
+LEFT_EVERY_S = 3.0
+"""How often it is looked whether what a lost session has left is still there."""
 
 
 class TorchtopApp(App[int]):
@@ -80,7 +85,7 @@ class TorchtopApp(App[int]):
         self._foreign_screen = False
         self._follower: FollowThread | None = None
         self._held: messages.SnapshotReady | None = None
-        self._looked_for_left: Path | None = None
+        self._look_for_left_s: float | None = None
         self.left: tuple[LeftBehind, ...] = ()
         """What all lost sessions had left on this machine when the viewer was started."""
 
@@ -120,7 +125,7 @@ class TorchtopApp(App[int]):
         if self._follower is not None:
             self._follower.end()
         self.replay = replay
-        self._looked_for_left = None
+        self._look_for_left_s = None
         shown = self.view.snapshot if self.session is None else None
         self.update_view(snapshot=shown, paused=False, replay=None, left=None)
         self._follower = FollowThread(
@@ -148,8 +153,12 @@ class TorchtopApp(App[int]):
             baseline=message.baseline,
             paused=False,
         )
-        if message.snapshot.status == "lost" and self._looked_for_left != self.session:
-            self._looked_for_left = self.session
+        # Again while there is something: what a killed supervisor leaves may be on its way out.
+        due = self._look_for_left_s is None or (
+            bool(self.view.left) and time.monotonic() > self._look_for_left_s
+        )
+        if message.snapshot.status == "lost" and due:
+            self._look_for_left_s = time.monotonic() + LEFT_EVERY_S
             self.operations.look_for_left(self.session)
 
     def on_left_found(self, message: messages.LeftFound) -> None:

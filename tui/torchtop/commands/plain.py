@@ -16,7 +16,7 @@ from typing import Any
 
 from torchtop.app.gone import GONE, silence
 from torchtop.commands.text import duration, named, number, safe
-from torchtop.launch.sweep import all_leftovers, is_of
+from torchtop.launch.sweep import all_leftovers, is_of, unseen
 from torchtop.session.ephemeral import reference
 from torchtop.session.failure import failure_of
 from torchtop.session.follow import Follower
@@ -178,13 +178,15 @@ def farewell(paths: SessionPaths, snapshot: Snapshot) -> int:
     if snapshot.status == "failed":
         for text in _failure(snapshot):
             print(safe(text))
-    message = safe(end.get("message") or snapshot.status)
-    print(f"{snapshot.status}: {message}")
+    message = safe(end.get("message") or "")
+    gone = snapshot.status in ("lost", "idle") and not paths.root.is_dir()
+    status = "deleted" if gone else snapshot.status
+    print(f"{status}: {message}" if message else status)
     if summary:
         print(f"summary: {paths.summary_text}")
     sys.stdout.flush()
-    if snapshot.status == "lost":
-        _tell(_what_is_lost(paths, snapshot))
+    if status in ("lost", "deleted"):
+        _tell(_what_is_lost(paths))
     return {"done": 0, "stopped": STOPPED}.get(snapshot.status, 1)
 
 
@@ -200,15 +202,16 @@ def _failure(snapshot: Snapshot) -> Iterator[str]:
     yield from (f"try: {told}" for told in failure.advice)
 
 
-def _what_is_lost(paths: SessionPaths, snapshot: Snapshot) -> str:
+def _what_is_lost(paths: SessionPaths) -> str:
     """What a session without an end has come to, and what can be done."""
-    if snapshot.unseen_supervisor is not None:
+    if not paths.root.is_dir():
+        run = next((run for run in unseen() if is_of(run, paths)), None)
+        if run is None or run.supervisor is None:
+            return f"{paths.root} was deleted, and its supervisor is gone"
         return (
             f"{paths.root} was deleted; the run goes on, unseen (its supervisor has pid "
-            f"{snapshot.unseen_supervisor}); to stop it: torchtop stop {paths.id}"
+            f"{run.supervisor.pid}); to stop it: torchtop stop {paths.id}"
         )
-    if snapshot.deleted:
-        return f"{paths.root} was deleted, and its supervisor is gone"
     gone = f"the supervisor is gone without a word; see {paths.root / 'supervisor.log'}"
     left = [process for process in all_leftovers() if is_of(process, paths)]
     return gone + (f"; it left {named(left)}: torchtop stop {paths.id}" if left else "")

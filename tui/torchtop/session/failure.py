@@ -213,7 +213,10 @@ def _advice(exit: Mapping[str, Any], meta: Mapping[str, Any], text: str) -> Iter
             "torch.distributed.algorithms.Join"
         )
     elif cause == "exit_code" and re.search(r"usage:|error: .*argument", text):
-        yield "the script has refused its arguments: those after its name are its own"
+        yield (
+            "the script has refused its arguments; its own go behind its name: "
+            "torchtop run train.py --lr 0.1"
+        )
     elif cause == "exit_code":
         yield "the script left by itself (sys.exit, os._exit): its last lines tell why"
 

@@ -30,6 +30,9 @@ _STILL_S = 0.25
 """A file that has not grown for this long is whole: faulthandler writes within milliseconds."""
 
 _POLL_S = 0.05
+_LONG = 48
+"""Characters of a path beyond which a terminal of 80 columns would cut off what is called."""
+
 _MOST_BYTES = 1 << 20
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
 _FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
@@ -52,7 +55,11 @@ class Frame:
     own: bool
 
     def __str__(self) -> str:
-        return f"{self.where} in {self.function}"
+        """In a line: of a long path the last two parts, which name a file well enough."""
+        parts = self.where.split("/")
+        long = len(self.where) > _LONG and len(parts) > 3
+        where = "/".join(["...", *parts[-2:]]) if long else self.where
+        return f"{where} in {self.function}"
 
 
 @dataclass(frozen=True)

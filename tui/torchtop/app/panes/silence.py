@@ -51,10 +51,16 @@ def _doing(marker: str | None) -> str:
     return clean(doing_after(marker or "somewhere"), 60)
 
 
-def words(silence: Silence) -> str:
-    """A rank's silence as a sentence without its subject."""
+def words(silence: Silence, cells: int | None = None) -> str:
+    """A rank's silence as a sentence without its subject.
+
+    Args:
+        silence: the rank's.
+        cells: where the sentence is longer, the time comes first, and its end may be cut.
+    """
     age = f"{silence.age_s:.0f} s" if silence.age_s < _SECONDS_BELOW else duration(silence.age_s)
-    return f"last seen {silence.doing}, {age} ago"
+    told = f"last seen {silence.doing}, {age} ago"
+    return told if cells is None or len(told) <= cells else f"silent {age}, {silence.doing}"
 
 
 def line(snapshot: Snapshot) -> list[Span]:

@@ -156,7 +156,9 @@ def _silent(snapshot: Snapshot | None, width: int, rows: int) -> list[Row]:
 
 
 def _silent_row(silence: Silence, width: int) -> Row:
-    return fit([(pad(f"r{silence.rank}", _LABEL), "dim"), (words(silence), "warn")], width)
+    return fit(
+        [(pad(f"r{silence.rank}", _LABEL), "dim"), (words(silence, width - _LABEL), "warn")], width
+    )
 
 
 def latency(view: View, snapshot: Snapshot, width: int, rows: int) -> list[Row]:
