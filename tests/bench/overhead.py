@@ -26,6 +26,8 @@ JOBS = {"gpu-bound": (224, 128, 6, 40), "launch-bound": (32, 128, 6, 200)}
 """Pixels, batch a rank, steps a block, pairs of blocks."""
 
 
+KIND_STEPS = 200
+
 SETTLE_S = 12.0
 """Twice as long as the probe watches its cost before it decides."""
 
@@ -91,13 +93,13 @@ class Job:
     def __init__(self, name: str) -> None:
         import torch
 
-        self._cuda = torch.cuda.is_available()
+        self.cuda = torch.cuda.is_available()
         local = int(os.environ["LOCAL_RANK"])
-        device = torch.device("cuda", local) if self._cuda else torch.device("cpu")
-        if self._cuda:
+        device = torch.device("cuda", local) if self.cuda else torch.device("cpu")
+        if self.cuda:
             torch.cuda.set_device(device)
-        pixels, size, self.steps, _ = JOBS[name] if self._cuda else (16, 16, 4, 0)
-        model = torch.nn.parallel.DistributedDataParallel(_network(self._cuda).to(device))
+        pixels, size, self.steps, _ = JOBS[name] if self.cuda else (16, 16, 4, 0)
+        model = torch.nn.parallel.DistributedDataParallel(_network(self.cuda).to(device))
         self._model = model
         self._optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
         half = torch.autocast("cuda", torch.bfloat16)
@@ -106,19 +108,23 @@ class Job:
 
     def block(self, count: int) -> float:
         """Train so many steps; returns the seconds that they took on all ranks."""
-        import torch
-
-        _settle(self._cuda)
+        _settle(self.cuda)
         start = time.perf_counter()
         for _ in range(count):
-            x, y = next(self._data)
-            self._optimizer.zero_grad()
-            with self._amp:
-                loss = torch.nn.functional.cross_entropy(self._model(x), y)
-            loss.backward()
-            self._optimizer.step()
-        _settle(self._cuda)
+            self.step()
+        _settle(self.cuda)
         return time.perf_counter() - start
+
+    def step(self) -> None:
+        """Train one step."""
+        import torch
+
+        x, y = next(self._data)
+        self._optimizer.zero_grad()
+        with self._amp:
+            loss = torch.nn.functional.cross_entropy(self._model(x), y)
+        loss.backward()
+        self._optimizer.step()
 
 
 def _network(cuda: bool) -> Any:
@@ -145,6 +151,7 @@ def rank_main(name: str, pairs: int) -> None:
     while _goes_on(settled):
         job.block(10)
     told = measure(job, switch, pairs)
+    told.update(by_kind(job, switch))
     if dist.get_rank() == 0:
         print(json.dumps({"job": name, **told, "disabled": switch.probe.disabled}))
     dist.destroy_process_group()
@@ -165,6 +172,25 @@ def measure(job: Job, switch: Switch, pairs: int) -> dict[str, Any]:
         ratios.append(measured[True] / measured[False])
         times.append(measured[False] / job.steps * 1e3)
     return {**_told(ratios, times), "probe_us_a_step": round(cost_us / pairs / job.steps, 1)}
+
+
+def by_kind(job: Job, switch: Switch) -> dict[str, Any]:
+    """What one step takes of the training thread: one that is measured, and one that is not."""
+    from torchtop.session.records import is_recorded
+
+    switch.set(True)
+    job.block(10)
+    probe, stride = switch.probe, round(1 / switch.probe.cost()["detail"])
+    spent: dict[bool, list[int]] = {True: [], False: []}
+    for _ in range(KIND_STEPS):
+        # The step that ends within this iteration: its markers are those of the iteration, but
+        # for the optimizer's, which belong to the next.
+        step, before = probe._meter.step, probe.spent_ns()
+        job.step()
+        spent[is_recorded(step + 1, stride)].append(probe.spent_ns() - before)
+    _settle(job.cuda)
+    median = {kind: statistics.median(took) / 1e3 if took else None for kind, took in spent.items()}
+    return {"one_in": stride, "us_measured": median[True], "us_not_measured": median[False]}
 
 
 def _goes_on(until: float) -> bool:
