@@ -36,7 +36,7 @@ while True:
 def test_the_ranks_of_a_live_run_inspect_a_step(
     run: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    session = run(TRAIN)
+    session = run(TRAIN, device="cuda" if torch.cuda.is_available() else "cpu")
     session.started(2)
     files = session.paths.ranks.glob
     wait_until(lambda: len([f for f in files("*.jsonl") if "process" not in f.name]) == 2, "begun")

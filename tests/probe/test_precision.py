@@ -149,6 +149,22 @@ def test_facts_that_change_are_told_again_and_others_are_not(armed: Armed) -> No
     assert armed.reasons == []
 
 
+def test_what_a_script_tells_is_kept_as_it_was_then(armed: Armed) -> None:
+    # Given a script that goes on with the dictionary that it told
+    loss(network()).backward()
+    part: dict[str, object] = {"from_step": 0}
+    armed.probe.tell({"part": part})
+    part["to_step"] = 9
+    # When it tells it again
+    armed.probe.tell({"part": part})
+
+    # Then both states are there
+    assert [told["part"] for told in armed.facts("script")] == [
+        {"from_step": 0},
+        {"from_step": 0, "to_step": 9},
+    ]
+
+
 def test_facts_that_cannot_be_read_leave_the_steps_measured(
     armed: Armed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

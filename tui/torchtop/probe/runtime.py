@@ -7,6 +7,7 @@ and the training goes on.
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import threading
 import time
@@ -232,8 +233,8 @@ class Probe(Guarded):
 
     @fail_open
     def tell(self, told: Dict[str, Any]) -> None:
-        """Facts of a built-in workload."""
-        self._fact("script", **told)
+        """Facts of a built-in workload, as they are now: the script may go on with what it told."""
+        self._fact("script", **copy.deepcopy(told))
 
     def _begin(self, root: Any) -> Optional[Clock]:
         """The first backward: now the device is known, and this process does train.
