@@ -56,7 +56,7 @@ def test_one_line_and_a_status(words: list[str], status: int, told: str, tmp_pat
 
 def test_an_interpreter_without_torch_is_told(tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", symlinks=True)
-    (tmp_path / "x.py").write_text("pass\n")
+    (tmp_path / "x.py").write_text("import torch\n")
     python = str(tmp_path / "bare" / "bin" / "python")
 
     done = torchtop(

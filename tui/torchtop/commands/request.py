@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,11 +16,13 @@ from torchtop.commands.text import safe
 from torchtop.diagnose.thresholds import Thresholds
 from torchtop.launch import config
 from torchtop.launch.catalog import Catalog, Entry, load_catalog
-from torchtop.launch.interpreter import inspect
+from torchtop.launch.interpreter import Interpreter, inspect
 from torchtop.launch.spec import LaunchSpec
 from torchtop.session.paths import home
 from torchtop_workloads.faults import FAULTS
 from torchtop_workloads.registry import FAULT_PREFIX, find
+
+_IMPORTS_TORCH = re.compile(r"^\s*(?:import|from)\s+torch\b", re.MULTILINE)
 
 Tell = Callable[[str], None]
 """Takes a line that is worth knowing and no error."""
@@ -59,7 +62,7 @@ def build_spec(args: argparse.Namespace, cwd: Path) -> LaunchSpec:
         name=args.name or (args.target if args.module else Path(args.target).stem),
         workload=args.target,
         source="module" if args.module else "script",
-        target=args.target if args.module else str(cwd / args.target),
+        target=args.target,
         args=tuple(args.arguments),
         cwd=str(cwd),
         steps=args.steps,
@@ -178,6 +181,10 @@ def _to_stderr(line: str) -> None:
 def _placed(spec: LaunchSpec, wish: Wish, python: str | None, tell: Tell) -> LaunchSpec:
     interpreter = inspect(python or sys.executable)
     placement = place(wish, interpreter)
+    if _runs_directly(spec, wish, interpreter):
+        has = "no torchrun" if interpreter.torch_root else "no PyTorch"
+        tell(f"{interpreter.path} has {has}: the script is started once, as plain Python does")
+        spec, placement = replace(spec, direct=True), replace(placement, nproc=1)
     if placement.note:
         tell(placement.note)
     return replace(
@@ -188,6 +195,22 @@ def _placed(spec: LaunchSpec, wish: Wish, python: str | None, tell: Tell) -> Lau
         nproc=placement.nproc,
         gpu_uuids=placement.gpu_uuids,
     )
+
+
+def _runs_directly(spec: LaunchSpec, wish: Wish, interpreter: Interpreter) -> bool:
+    """Whether a script is run although there is no torchrun to start ranks of it.
+
+    Not where it would fail at once for want of torch, or where several ranks were asked for.
+    """
+    if interpreter.has_torchrun or spec.source == "builtin" or spec.is_module:
+        return False
+    if (wish.nproc or 1) > 1:
+        return False
+    try:
+        text = (Path(spec.cwd) / spec.target).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return interpreter.torch_root is not None or not _IMPORTS_TORCH.search(text)
 
 
 def find_entry(catalog: Catalog, target: str) -> Entry | None:

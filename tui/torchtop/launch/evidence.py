@@ -46,8 +46,9 @@ def gather(
     if is_command:
         ranks = _last_launch(ranks)
     tail = _agent_tail(paths, log, bool(ranks))
+    shared = log if is_command else None
     return Evidence(
-        ranks=tuple(_rank_evidence(paths, rank, codes, agent_code) for rank in ranks),
+        ranks=tuple(_rank_evidence(paths, rank, codes, agent_code, shared) for rank in ranks),
         agent_code=agent_code,
         agent_gone_ns=agent_gone_ns,
         agent_log=text,
@@ -75,13 +76,18 @@ def _started_ns(rank: WatchedRank) -> int:
 
 
 def _rank_evidence(
-    paths: SessionPaths, rank: WatchedRank, codes: dict[int, int], agent_code: int | None
+    paths: SessionPaths,
+    rank: WatchedRank,
+    codes: dict[int, int],
+    agent_code: int | None,
+    shared: Path | None,
 ) -> RankEvidence:
+    """What is known of one rank; `shared` takes its output where it has no log of its own."""
     status = rank.status if rank.status is not None else codes.get(rank.pid)
     if status is None and agent_code == 0:
         status = 0
     code = (rank.exit or {}).get("code")
-    stderr = _stderr_of(paths, rank)
+    stderr = _stderr_of(paths, rank, shared)
     return RankEvidence(
         rank=rank.rank,
         pid=rank.pid,
@@ -106,11 +112,11 @@ def _disk_free_bytes(paths: SessionPaths) -> int | None:
         return None
 
 
-def _stderr_of(paths: SessionPaths, rank: WatchedRank) -> bytes:
+def _stderr_of(paths: SessionPaths, rank: WatchedRank, shared: Path | None) -> bytes:
     local, attempt = rank.header.get("local_rank"), rank.header.get("attempt") or 0
     for path in paths.logs.glob(f"*/attempt_{attempt}/{local}/stderr.log"):
         return _end_of(path, _TAIL_BYTES)
-    return b""
+    return _end_of(shared, _TAIL_BYTES) if shared is not None else b""
 
 
 def _agent_tail(paths: SessionPaths, log: Path, ranks_started: bool) -> list[str]:

@@ -76,8 +76,9 @@ class Hints:
     def begin(self) -> None:
         """Before the start: what the script says itself."""
         spec = self._spec
-        if spec.source in ("script", "file") and not spec.is_module and _spawns_ranks(spec.target):
-            name = Path(spec.target).name
+        script = Path(spec.cwd) / spec.target
+        if spec.source in ("script", "file") and not spec.is_module and _spawns_ranks(script):
+            name = script.name
             self._tell(
                 "own_ranks",
                 f"{name} seems to start ranks of its own (multiprocessing.spawn), and torchrun "
@@ -153,9 +154,9 @@ def _times(count: int) -> str:
     return "once" if count == 1 else "twice" if count == 2 else f"{count} times"
 
 
-def _spawns_ranks(script: str) -> bool:
+def _spawns_ranks(script: Path) -> bool:
     try:
-        with Path(script).open("rb") as file:
+        with script.open("rb") as file:
             text = file.read(_SCRIPT_BYTES).decode("utf-8", "replace")
     except OSError:
         return False

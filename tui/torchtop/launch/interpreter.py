@@ -68,6 +68,12 @@ class Interpreter:
         found = re.search(rf"^{name}\s*(?::[^=\n]*)?=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE)
         return found.group(1) if found else None
 
+    @property
+    def has_torchrun(self) -> bool:
+        """Whether its PyTorch can start ranks: 1.9 and later, built with ``torch.distributed``."""
+        root = self.torch_root
+        return root is not None and (root / "distributed" / "run.py").is_file()
+
     def torchrun_knows(self, flag: str) -> bool:
         """Whether this PyTorch's torchrun has a flag (``--help`` would take two seconds)."""
         if self.torch_root is None:

@@ -104,12 +104,12 @@ def check(spec: LaunchSpec, gpus: int | None = None) -> Readiness:
     if not spec.is_module:
         _check_is_file(cwd / spec.target, spec.target)
     found = interpreter.inspect(spec.python)
-    if found.torch_root is None:
+    if found.torch_root is None and not spec.direct:
         raise LaunchError(
             f"PyTorch is not installed for {found.path}: pip install torch, or choose another "
             "interpreter with --python"
         )
-    if not (found.torch_root / "distributed" / "run.py").is_file():
+    if not found.has_torchrun and not spec.direct:
         raise LaunchError(
             f"the PyTorch of {found.path} has no torchrun: install one that was built with "
             "torch.distributed, or choose another interpreter with --python"

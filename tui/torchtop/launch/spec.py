@@ -52,6 +52,7 @@ class LaunchSpec:
         duration_s: stop this long after the start, or None.
         shutdown_timeout_s: how long torchrun waits for its ranks between SIGTERM and SIGKILL.
         thresholds: limits of the diagnosis that differ from the table's, by name.
+        direct: whether Python starts the script, once, because there is no torchrun for it.
         soft_timeout_s: how long a soft stop waits for the ranks to end by themselves.
         ephemeral: keep the session in a temporary directory, for whoever shows it to remove.
         sweep: of which sweep's cell this is a run; empty for any other.
@@ -74,6 +75,7 @@ class LaunchSpec:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     shutdown_timeout_s: float = 8.0
     soft_timeout_s: float = 20.0
+    direct: bool = False
     ephemeral: bool = False
     sweep: Mapping[str, Any] = field(default_factory=dict)
 
@@ -86,6 +88,11 @@ class LaunchSpec:
         if self.source == "file":
             return "/" not in self.target and not self.target.endswith(".py")
         return self.source in ("builtin", "module")
+
+    @property
+    def by_torchrun(self) -> bool:
+        """Whether torchtop starts the ranks, by torchrun."""
+        return not self.direct and self.source != "command"
 
     @property
     def ranks(self) -> int | None:

@@ -81,7 +81,7 @@ class Supervisor:
         self._next_steps_s = 0.0
         self._launch_error: str | None = None
         self._group = group
-        self._tree = (CommandTree if spec.source == "command" else Tree)(events, spec, group)
+        self._tree = (Tree if spec.by_torchrun else CommandTree)(events, spec, group)
         self._memory = MemoryWatch()
         self._disk = DiskWatch(paths, events)
         self._stacks = Stacks(paths, events)
@@ -132,7 +132,7 @@ class Supervisor:
             self._tell_process(role, child.pid, child.start_ticks, None)
 
     def _start_agent(self, command: list[str]) -> None:
-        log = evidence.agent_log(self._paths, self._spec.source == "command")
+        log = evidence.agent_log(self._paths, not self._spec.by_torchrun)
         try:
             log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             agent = children.spawn(
@@ -229,7 +229,7 @@ class Supervisor:
             agent_gone_ns=self._tree.agent_gone_ns,
             stop=self._stop,
             launch_error=self._launch_error,
-            is_command=self._spec.source == "command",
+            is_command=not self._spec.by_torchrun,
             memory=self._memory.look(),
         )
         codes = {rank.rank: rank.code for rank in found.ranks}

@@ -16,7 +16,7 @@ _MAIN = (
     "from torch.distributed.run import main; main()"
 )
 
-_DROPPED = ("TORCHTOP_SESSION", "TORCHTOP_SESSION_DIR", "TORCHTOP_RANK")
+_DROPPED = ("TORCHTOP_SESSION", "TORCHTOP_SESSION_DIR", "TORCHTOP_RANK", "TORCHTOP_LAUNCHER")
 """The marks of a session that this one was started from."""
 
 
@@ -44,6 +44,8 @@ def command(spec: LaunchSpec, paths: SessionPaths, interpreter: Interpreter) -> 
     """
     if spec.source == "command":
         return [spec.target, *spec.args]
+    if spec.direct:
+        return [interpreter.path, "-u", str(paths.stage / "rank.py"), *spec.argv]
     flags = [
         "--nnodes=1",
         f"--nproc-per-node={spec.nproc}",
@@ -85,6 +87,8 @@ def environment(
     env["TORCHTOP_SESSION_DIR"] = str(paths.root)
     env["TORCHTOP_SUPERVISOR_PID"] = str(os.getpid())
     env["TORCHTOP_DEVICE"] = spec.device
+    if spec.direct:
+        env["TORCHTOP_LAUNCHER"] = "none"
     return env
 
 
