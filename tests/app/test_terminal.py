@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import subprocess
@@ -26,6 +27,8 @@ raise SystemExit(run_viewer(FakeController(session.parent), session))
 READY = b"samples/s"
 RESTORED = (b"\x1b[?1049l", b"\x1b[?25h")
 LIMIT_S = 30.0
+SIGNALLED = b"\x03\x1c\x1a"
+"""What a terminal makes signals of, once the viewer has given it back."""
 
 
 @pytest.fixture
@@ -82,6 +85,20 @@ def test_bytes_that_are_no_text_are_no_reason_to_die(start: Callable[..., Child]
     assert child.read(LIMIT_S, until=b"start a workload")
     os.kill(child.pid, signal.SIGTERM)
     assert child.wait(LIMIT_S) == 0
+
+
+@pytest.mark.fault(33, "legacy mouse bytes and random bytes", "no crash")
+def test_random_bytes_are_keys_or_nothing(start: Callable[..., Child]) -> None:
+    child, chance = start(), random.Random(33)
+    for _ in range(40):
+        if child.wait(0.0) is not None:
+            break  # they were a way to leave, too
+        os.write(child.fd, chance.randbytes(50).translate(None, SIGNALLED))
+        child.read(0.05)
+    if child.wait(0.0) is None:
+        os.kill(child.pid, signal.SIGTERM)
+    assert child.wait(LIMIT_S) == 0
+    assert b"Traceback" not in child.seen and b"mistake" not in child.seen
 
 
 def test_q_then_enter_detaches(start: Callable[..., Child]) -> None:
