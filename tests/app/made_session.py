@@ -189,6 +189,11 @@ CASES: dict[str, Case] = {
         exit={"cause": "completed", "rank": None, "code": 0, "signal": None, "message": ""},
     ),
     "hung": replace(_HEALTHY, silent_rank=1),
+    "sync": replace(
+        _HEALTHY, name="sync-every-step", kind="SYNC", severity="warn", share=0.14, gain_bound=1.16,
+        phase="other", headline="The host waits for its GPU between steps, losing 14 %",
+        evidence=("loss.item() at train.py:88, 1 a step",),
+    ),
     "warming": replace(_HEALTHY, warm_up_s=10**6),
     "starting": replace(_HEALTHY, warm_up_s=10**9),
     "findings": replace(_DATA, findings=(_THROTTLED, _CONTENTION)),

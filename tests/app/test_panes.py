@@ -481,6 +481,14 @@ class TestLines:
         assert "stop" not in plain(bars.footer(view_of("idle"), 80, keys))
         assert "start" not in plain(bars.footer(view_of("slow-loader"), 80, keys))
 
+    def test_a_step_is_offered_for_inspection_first_where_the_host_waits(
+        self, view_of: Callable[[str], View]
+    ) -> None:
+        keys = {"stop": "x", "inspect": "i"}
+        assert "i inspect" in plain(bars.footer(view_of("sync"), 14, keys))
+        assert "inspect" not in plain(bars.footer(view_of("healthy"), 14, keys))
+        assert "inspect" not in plain(bars.footer(view_of("done"), 80, keys))
+
 
 def test_the_events_tell_the_story(view_of: Callable[[str], View]) -> None:
     shown = text(view_of("slow-loader"), "events", 60, 10)
