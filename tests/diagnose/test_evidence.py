@@ -10,9 +10,13 @@ import pytest
 
 from diagnose.made import row, window
 from torchtop.diagnose.candidate import Candidate
-from torchtop.diagnose.facts import Facts, GpuFacts, HostFacts, RankFacts, Stranger
+from torchtop.diagnose.context import Learnt, gather
+from torchtop.diagnose.devices import NodeState
+from torchtop.diagnose.facts import Facts, GpuFacts, HostFacts, RankFacts, Stranger, Utilization
 from torchtop.diagnose.frontier import account
 from torchtop.diagnose.hysteresis import Held
+from torchtop.diagnose.pace import Paces
+from torchtop.diagnose.ranks import RankState
 from torchtop.diagnose.thresholds import DEFAULT
 from torchtop.diagnose.told import host
 from torchtop.diagnose.told.case import Case
@@ -293,6 +297,38 @@ def test_launch_bound_is_sized_by_utilization() -> None:
     # the bound allows for utilization that is told in whole percent
     assert verdict.gain_bound == pytest.approx(1 / 0.495)
     assert "the GPU of rank 1 is busy 50 % of the time, its SMs 20 %" in verdict.evidence
+
+
+def test_gpus_that_take_turns_at_waiting_are_idle_all_the_same() -> None:
+    # given ranks that each lead for some seconds, while the other's GPU spins and seems busy
+    starved = COMPUTE | STARVED
+    gpus = [{"util_percent": 60.0}, {"util_percent": 56.0}]
+    known = facts(*(rank(n, gpu=g) for n, g in enumerate(gpus)), idlest=Utilization(20.0, 1.0))
+
+    verdict = told(window(starved, starved), known)
+
+    assert (verdict.kind, verdict.share) == ("LAUNCH", pytest.approx(0.8))
+    assert verdict.gain_bound == pytest.approx(1 / (1 - 0.805))
+    assert "the least busy GPU is busy 20 % of it; one that waits" in " ".join(verdict.evidence)
+
+
+def test_the_least_busy_gpu_is_looked_for_second_by_second() -> None:
+    utils = [[100, 20], [18, 100], [100, None], [22, 91], [20, 100]]
+    node = NodeState()
+    gpus = [{"uuid": f"GPU-{n}", "index": n} for n in (0, 1)]
+    node.take({"kind": "header", "host": "a", "gpus": gpus})
+    for second, values in enumerate(utils):
+        tick = {"kind": "tick", "mono_ns": second * 10**9, "gpus": {"util_percent": values}}
+        node.take(tick)
+    states = {n: RankState(n, 0, "", {"host": "a", "device": {"uuid": f"GPU-{n}"}}) for n in (0, 1)}
+    rows = [row(0, at_ns=0, host_us=0), row(0, at_ns=0, host_us=0)]
+    steps = [account(rows), account([r._replace(step=1, end_ns=5 * 10**9) for r in rows])]
+
+    found = gather(states, {"a": node}, steps, Learnt({}, Paces()), 0, DEFAULT)
+
+    assert found.idlest is not None
+    assert found.idlest.mean == pytest.approx(20)  # but for the second in which one is not known
+    assert found.of(0).gpu.util_percent == pytest.approx(52)
 
 
 def test_launch_bound_of_unknown_size_claims_no_gain() -> None:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from torchtop.session.calls import calls_of, said
 
-from .devices import NodeState, gpu_error, gpu_mean, gpu_parts, gpu_value, host_mean
-from .facts import Facts, GpuFacts, HostFacts, RankFacts
+from .devices import NodeState, gpu_mean, gpu_parts, gpu_value, host_mean
+from .facts import Facts, GpuFacts, HostFacts, RankFacts, Utilization
 from .frontier import FrontierStep
 from .pace import Paces
 from .ranks import RankState
@@ -77,6 +77,7 @@ def gather(
         precision=first.facts.get("precision", {}),
         compiling=first.facts.get("compile", {}),
         torch=str(first.header.get("torch") or "") or None,
+        idlest=_idlest(ranks, hosts, by_host, spans, limits),
         loader_period_us=dict(learnt.loader_period_us),
         host_pace_us={rank: learnt.paces.of(rank) for rank in ranks},
     )
@@ -151,7 +152,6 @@ def _gpu(
         name=str(known.get("name") or ""),
         sm_clock_max_mhz=number(known.get("sm_clock_max_mhz")),
         power_limit_w=number(known.get("power_limit_w")),
-        util_error=gpu_error(ticks, "util_percent", place),
         throttle=gpu_parts(ticks, "throttle", place),
         nvlink_links=integer(known.get("nvlink_links")),
         nvlink_bytes_per_s=gpu_mean(ticks, "nvlink_tx_bytes_per_s", place),
@@ -160,6 +160,32 @@ def _gpu(
         strangers=node.strangers(place, *span),
         **means,
     )
+
+
+def _idlest(
+    ranks: Mapping[int, RankState],
+    hosts: Mapping[str, Sequence[int]],
+    by_host: Mapping[str, NodeState],
+    spans: Mapping[int, tuple[int, int]],
+    limits: Thresholds,
+) -> Utilization | None:
+    """Utilization of the least busy GPU in each tick, on the host where that is the least."""
+    found: list[Utilization] = []
+    for host, members in hosts.items():
+        node = by_host.get(host)
+        if node is None:
+            continue
+        found_at = (node.position(ranks[rank].gpu_uuid) for rank in members)
+        places = {place for place in found_at if place is not None}
+        told = [
+            [number(gpu_value(tick, "util_percent", place)) for place in places]
+            for tick in node.between(*spans[members[0]])
+        ]
+        known = [[value for value in values if value is not None] for values in told]
+        least = [min(values) for values in known if values and len(values) == len(places)]
+        if len(least) >= max(2, limits.device_ticks):
+            found.append(Utilization.of(least))
+    return min(found, key=lambda utilization: utilization.mean, default=None)
 
 
 def _host(node: NodeState | None, members: list[RankFacts], span: tuple[int, int]) -> HostFacts:

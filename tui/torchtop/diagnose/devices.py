@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import sqrt
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from .facts import Stranger
@@ -135,13 +134,6 @@ def gpu_mean(ticks: Iterable[dict[str, Any]], metric: str, place: int) -> float 
     values = [number(gpu_value(tick, metric, place)) for tick in ticks]
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
-
-
-def gpu_error(ticks: Iterable[dict[str, Any]], metric: str, place: int) -> float | None:
-    """Standard error of `gpu_mean`; None for fewer than two ticks."""
-    values = [number(gpu_value(tick, metric, place)) for tick in ticks]
-    known = [value for value in values if value is not None]
-    return stdev(known) / sqrt(len(known)) if len(known) > 1 else None
 
 
 def gpu_parts(ticks: Sequence[dict[str, Any]], metric: str, place: int) -> dict[str, float]:

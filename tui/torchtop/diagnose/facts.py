@@ -6,8 +6,10 @@ Evidence and advice are drawn from these alone. None means not known.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
+from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 
@@ -19,6 +21,19 @@ class Stranger(NamedTuple):
     used_bytes: int | None
 
 
+class Utilization(NamedTuple):
+    """Of a GPU over some ticks, in percent."""
+
+    mean: float
+    error: float
+    """Standard error of the mean."""
+
+    @classmethod
+    def of(cls, ticks: Sequence[float]) -> Utilization:
+        """From its values tick by tick, at least two."""
+        return cls(fmean(ticks), stdev(ticks) / sqrt(len(ticks)))
+
+
 @dataclass(frozen=True)
 class GpuFacts:
     """What a rank's GPU did over the window: means over the ticks."""
@@ -26,8 +41,6 @@ class GpuFacts:
     index: int | None = None
     name: str = ""
     util_percent: float | None = None
-    util_error: float | None = None
-    """Standard error of that mean, in percent; None for fewer than two ticks."""
     sm_active: float | None = None
     tensor_active: float | None = None
     dram_active: float | None = None
@@ -118,6 +131,9 @@ class Facts:
     """The ``facts`` on "compile"."""
     torch: str | None = None
     """PyTorch's version."""
+    idlest: Utilization | None = None
+    """Of that GPU of a rank which is the least busy in each tick: one that waits for another seems
+    busy, and ranks that are all slow take turns at waiting."""
     loader_period_us: Mapping[int, float] = field(default_factory=dict)
     """Step time below which a rank's loader cannot keep up, where that was ever seen."""
     host_pace_us: Mapping[int, float] = field(default_factory=dict)

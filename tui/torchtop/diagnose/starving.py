@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from .candidate import Candidate, sticky_phase
 from .copies import Copies
-from .facts import Facts
+from .facts import Facts, Utilization
 from .holes import FEW_LAUNCHES
 from .hysteresis import Held
 from .thresholds import Thresholds
@@ -17,7 +17,7 @@ _COMPUTE = ("forward", "backward", "optimizer")
 _ERRORS = 2.0
 """Standard errors to each side of a mean within which the truth is in 95 of 100 cases."""
 
-_ROUNDED_PERCENT = 0.5
+_ROUNDED = 0.005
 """Utilization is told in whole percent."""
 
 
@@ -25,8 +25,11 @@ class Idle(NamedTuple):
     """Part of the time (0..1) in which a device does nothing."""
 
     share: float
-    most: float
-    """At the most: as far as a mean over so few ticks of a sampler is certain."""
+    """What nothing else explains."""
+    loose: float
+    """What may go away with launch cost or waits, whatever else explains some of it."""
+    error: float
+    """How far off it may be: as certain as a mean over so few ticks of a sampler is."""
 
 
 def with_starving(
@@ -63,7 +66,7 @@ def _rest(idle: Idle, window: Window, found: Sequence[Candidate]) -> Idle:
         least += sum(part for phase, part in slow.parts.items() if phase not in _COMPUTE)
     if any(c.kind == "OPTIMIZER" for c in found):
         told += window.idle_us.get("optimizer", 0.0) / window.step_us
-    return Idle(max(0.0, idle.share - told), max(0.0, idle.most - least))
+    return Idle(max(0.0, idle.share - told), max(0.0, idle.loose - least), idle.error)
 
 
 def _waits_for_copy(copied: Copies | None, window: Window, limits: Thresholds) -> bool:
@@ -95,7 +98,7 @@ def _sync(window: Window, idle: Idle | None) -> Candidate | None:
     most = window.idle_most_us / window.step_us if idle is not None else by_lag
     waited, read = sum(waits.values()), sum(window.share(p) for p in waits if p in FEW_LAUNCHES)
     share = min(waited, by_lag, 1.0 if idle is None else idle.share)
-    removable = min(waited, read + min(most, 1.0 if idle is None else idle.most))
+    removable = min(waited, read + min(most, 1.0 if idle is None else idle.loose + idle.error))
     phase = max(waits, key=lambda name: waits[name])
     return Candidate("SYNC", share, None, phase, max(share, removable), waits)
 
@@ -112,9 +115,9 @@ def _launch(
 
     Without launch cost a step is as long as its device is busy. That is told by utilization, and
     well enough: forward of 150 small layers, replayed as a CUDA graph, took an H200 21 % of its
-    time; utilization had been 20 %. And it is at least as long as the device has work queued for
-    when its host has issued a phase (`holes`). Where utilization is not known there is no bound: a
-    rank that waits shows what its device needs only as far as it does not starve itself.
+    time, where utilization had been 20 %. And it is at least as long as the device has work queued
+    for when its host has issued a phase (`holes`). Where utilization is not known there is no
+    bound: a rank that waits shows what its device needs only as far as it does not starve itself.
 
     Args:
         window: the window.
@@ -137,7 +140,7 @@ def _launch(
         if idle is not None:
             share = max(behind, min(idle.share, launched) - taken)
             most = min(launched, window.idle_most_us / window.step_us or launched)
-            removable = max(share, min(idle.most, most))
+            removable = max(share, min(idle.loose + _ROUNDED, most))
         elif compute >= limits.launch_compute and all(
             part < limits.warn for part in (behind, taken, *(c.share for c in found))
         ):
@@ -158,14 +161,13 @@ def _idle(window: Window, facts: Facts) -> Idle | None:
     A spinning NCCL kernel counts as utilization, so this is the least that can be. Steps that are
     left out of the window count as idle, and are taken out.
     """
-    known = facts.least_busy(window.excess.rank)
-    if known is None or known.util_percent is None:
-        return None
+    busy = facts.idlest
+    if busy is None:
+        known = facts.least_busy(window.excess.rank)
+        if known is None or known.util_percent is None:
+            return None
+        busy = Utilization(known.util_percent, 0.0)
     span_us = max(window.seconds * 1e6, 1.0)
     left = min(0.9, window.left_us / span_us)
-
-    def idle(percent: float) -> float:
-        return min(1.0, max(0.0, (1 - percent / 100 - left) / (1 - left)))
-
-    error = max(_ROUNDED_PERCENT, _ERRORS * (known.gpu.util_error or 0.0))
-    return Idle(idle(known.util_percent), idle(known.util_percent - error))
+    idle = min(1.0, max(0.0, (1 - busy.mean / 100 - left) / (1 - left)))
+    return Idle(idle, idle, max(_ROUNDED, _ERRORS * busy.error / 100))

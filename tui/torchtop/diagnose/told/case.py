@@ -83,6 +83,17 @@ def utilization(facts: Facts, rank: int | None = None) -> str | None:
     return f"the GPU of rank {least.rank} is busy {least.util_percent:.0f} % of the time{told}"
 
 
+def idlest(case: Case, rank: int | None = None) -> str | None:
+    """How busy a GPU is that waits for no other: that of a rank, where there is but one."""
+    busy = case.facts.idlest
+    if busy is None or len(case.window.ranks) < 2:
+        return utilization(case.facts, rank)
+    return (
+        f"in each second the least busy GPU is busy {busy.mean:.0f} % of it; one that waits for "
+        "another counts as busy"
+    )
+
+
 def busy_host(case: Case, rank: int | None = None) -> str | None:
     """That the processes on a rank's host have to take turns."""
     host = case.facts.host_of(rank)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import words
 from ..window import Window
-from .case import Case, Line, busy_host, lag, other_rank, slowest_gpu, utilization
+from .case import Case, Line, busy_host, idlest, lag, other_rank, slowest_gpu
 
 _MOST_CALLS = 3
 """Calls that are told as evidence; ``torchtop show`` tells all."""
@@ -26,7 +26,7 @@ def launch_evidence(case: Case) -> list[str | None]:
     behind = lag(window, slowest_gpu(window, rank))
     return [
         f"{behind}: nothing is queued for it" if behind else None,
-        utilization(case.facts, rank),
+        idlest(case, rank),
         _hidden(case),
         busy_host(case, rank),
     ]
@@ -114,7 +114,7 @@ def sync_evidence(case: Case) -> list[str | None]:
         f"then the queue of the GPU is empty, and it starves in {words.a_list(starves)}"
         if starves
         else None,
-        utilization(case.facts),
+        idlest(case),
         *_waiting(case)[:_MOST_CALLS],
     ]
 
