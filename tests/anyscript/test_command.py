@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from anyscript.commanded import Told, bare, told, write
+from cli.command import torchtop
 from probe.staged import bare_python
 
 pytest.importorskip("torch")
@@ -145,3 +146,58 @@ def test_one_process_that_fails_shows_its_traceback(folder: Path, home: Path) ->
     assert done.code == 1
     assert "the command exited with status 1: ValueError: invalid literal" in done.out
     assert "Traceback (most recent call last):" in done.out
+
+
+def test_a_workload_of_torchtop_toml_may_be_a_command(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "torchtop.toml").write_text(
+        "[workloads.mine]\n"
+        'command = ["sh", "-c", "echo $WHAT $* in $(basename $PWD)", "sh"]\n'
+        'args = ["a b"]\n'
+        'env = { WHAT = "it" }\n'
+        'cwd = "sub"\n'
+        "options = { lr = 0.1 }\n"
+    )
+    (tmp_path / "torchtop.toml").chmod(0o600)
+    (tmp_path / "sub").mkdir()
+
+    refused = torchtop("run", "--no-tui", "mine", home=home, cwd=tmp_path)
+    done = told("--yes", "mine", "-o", "lr=0.2", cwd=tmp_path, home=home)
+
+    assert refused.returncode == 2
+    assert "agree to it once with --yes" in refused.stderr
+    assert done.code == 0, done.out + done.err
+    assert done.log("command/attempt_0/0/stdout.log") == "it a b --lr=0.2 in sub\n"
+    assert done.summary["workload"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("words", "told_of"),
+    [
+        (["--nproc", "2"], "--nproc does not go with run -- COMMAND"),
+        (["--python", "python3"], "--python does not go with run -- COMMAND"),
+        (["-o", "a=b"], "-o does not go with run -- COMMAND"),
+        (["-m"], "-m does not go with run -- COMMAND"),
+    ],
+)
+def test_what_is_not_for_a_command_is_refused(
+    words: list[str], told_of: str, home: Path, tmp_path: Path
+) -> None:
+    done = torchtop("run", *words, "--", "true", home=home, cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert told_of in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "told_of"),
+    [
+        (["nosuchprogram"], "there is no command nosuchprogram"),
+        (["train.sh"], "train.sh is no program; give the one that runs it: run -- bash train.sh"),
+        (["./train.py"], "run -- python ./train.py"),
+    ],
+)
+def test_a_command_that_is_not_there_is_told(
+    command: list[str], told_of: str, folder: Path, home: Path
+) -> None:
+    done = torchtop("run", "--", *command, home=home, cwd=folder)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert told_of in done.stderr

@@ -119,6 +119,10 @@ def test_a_module_and_a_command_are_accepted(here: Path, table: str, target: str
         ),
         ("[workloads.a]\nscript = 'x.py'\nargs = '-v'", "workloads.a.args must be a list of texts"),
         ("[workloads.a]\nscript = 'x.py'\nargs = [true]", "workloads.a.args must be a list of tex"),
+        (
+            "[workloads.a]\ncommand = ['sh']\nnproc = 2",
+            "workloads.a.nproc: a command starts its ranks itself",
+        ),
         ("[workloads.a]\ncommand = []", "workloads.a.command must name a program"),
         ("[workloads.a]\nscript = 'x.py'\nenv = {A = [1]}", "workloads.a.env must be a table of "),
         ("[workloads.a]\nscript = 'x.py'\nenv = {'A=B' = '1'}", "workloads.a.env has 'A=B', which"),

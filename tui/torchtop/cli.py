@@ -137,7 +137,17 @@ def _take_late_options(args: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from torchtop.commands import info, inspect, listing, run, sessions, stacks, stopping, sweep
+    from torchtop.commands import (
+        info,
+        init,
+        inspect,
+        listing,
+        run,
+        sessions,
+        stacks,
+        stopping,
+        sweep,
+    )
 
     parser = _Parser(
         prog="torchtop",
@@ -170,6 +180,7 @@ def _parser() -> argparse.ArgumentParser:
     _json(verb("ls", listing.ls, "list the sessions"))
     choosing = _json(verb("workloads", info.workloads, "list the catalog"))
     choosing.add_argument("workload", nargs="?", metavar="NAME", help="show this one's options")
+    verb("init", init.init, "write a torchtop.toml by looking at this directory")
     looking = _json(verb("doctor", info.doctor, "say what is there and what is missing"))
     looking.add_argument("--python", metavar="PATH", help="the interpreter that will train")
     _files(verb)

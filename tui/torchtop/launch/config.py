@@ -7,7 +7,8 @@ name of a built-in one, and its first start needs the user's consent to the full
 (`needs_consent`, `give_consent`).
 
     [workloads.my-model]
-    script = "train.py"               # or module = "pkg.train"; relative to this file
+    script = "train.py"               # or module = "pkg.train", or command = ["bash", "train.sh"];
+                                      # relative to this file
     args = ["--epochs", "3"]
     gpus = 2                          # or "all"; nproc = 2 for ranks without GPUs
     cwd = "."
@@ -71,7 +72,7 @@ class FileWorkload:
         summary: one line.
         script: the script's absolute path; exactly one of script, module and command is set.
         module: an import path, for ``torchrun -m``.
-        command: a whole command line. Accepted; starting it comes later.
+        command: a whole command line, which starts its ranks itself.
         args: arguments before the options.
         gpus: how many GPUs, or ``all``; None leaves it to the command line.
         nproc: how many ranks where there are no GPUs; None leaves it to the command line.
@@ -340,6 +341,8 @@ class _Document:
                 raise ConfigError(f"{where}.{key} {error}") from None
         if sum(key in values for key in _TARGETS) != 1:
             raise ConfigError(f"{where} needs one of script, module and command")
+        if "command" in values and "nproc" in values:
+            raise ConfigError(f"{where}.nproc: a command starts its ranks itself: leave it out")
         for key in ("script", "cwd"):
             if key in values:
                 values[key] = self.path.parent / Path(values[key]).expanduser()
