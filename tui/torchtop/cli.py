@@ -137,17 +137,7 @@ def _take_late_options(args: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from torchtop.commands import (
-        info,
-        init,
-        inspect,
-        listing,
-        run,
-        sessions,
-        stacks,
-        stopping,
-        sweep,
-    )
+    from torchtop.commands import inspect, listing, run, sessions, stacks, stopping, sweep
 
     parser = _Parser(
         prog="torchtop",
@@ -178,11 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     _json(_session(verb("stacks", stacks.stacks, "print where each rank's Python code stands")))
     _json(_session(verb("inspect", inspect.inspect, "name the lines that wait for the GPU")))
     _json(verb("ls", listing.ls, "list the sessions"))
-    choosing = _json(verb("workloads", info.workloads, "list the catalog"))
-    choosing.add_argument("workload", nargs="?", metavar="NAME", help="show this one's options")
-    verb("init", init.init, "write a torchtop.toml by looking at this directory")
-    looking = _json(verb("doctor", info.doctor, "say what is there and what is missing"))
-    looking.add_argument("--python", metavar="PATH", help="the interpreter that will train")
+    _before_a_run(verb)
     _files(verb)
     sweep.add_arguments(verb("sweep", sweep.run, "measure scaling, options, interpreters"))
     _session(verb("analyse", sessions.analyse, "make an ended session's verdicts again"))
@@ -190,6 +176,17 @@ def _parser() -> argparse.ArgumentParser:
     removing.add_argument("session", nargs="*", metavar="SESSION", help="id, or start of one")
     removing.add_argument("--older-than", metavar="AGE", help="such as 12h, 30d")
     return parser
+
+
+def _before_a_run(verb: Callable[..., _Parser]) -> None:
+    """The commands that say what can be run here."""
+    from torchtop.commands import info, init
+
+    choosing = _json(verb("workloads", info.workloads, "list the catalog"))
+    choosing.add_argument("workload", nargs="?", metavar="NAME", help="show this one's options")
+    verb("init", init.init, "write a torchtop.toml by looking at this directory")
+    looking = _json(verb("doctor", info.doctor, "say what is there and what is missing"))
+    looking.add_argument("--python", metavar="PATH", help="the interpreter that will train")
 
 
 def _files(verb: Callable[..., _Parser]) -> None:
