@@ -244,7 +244,7 @@ class TestDisplayKeys:
             told = {command.title: command.help for command in commands}
             assert all(told.values()) and len(set(told.values())) == len(told)
             assert told["Faster"] == "look more often; replay: faster"
-            assert told["Slower"] == "look at the session less often"
+            assert told["Slower"] == "look less often; replay: slower"
 
     async def test_another_theme_repaints_everything(self, tmp_path: Path) -> None:
         async with driven(tmp_path) as d:
