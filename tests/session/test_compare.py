@@ -217,7 +217,7 @@ class TestSides:
         assert len(str(error.value).splitlines()) == 1
 
     def test_odd_fields_are_missing_values(self, home: Path) -> None:
-        odd = {"ranks": [1, None], "gpus": {}, "phases": [], "step_ms": {"mean": "x"}, "verdict": 3}
+        odd = {"ranks": [1, None], "gpus": [3], "phases": {"data": 5}, "step_ms": {"mean": "x"}}
         found = compared(many(home, "a", [8000.0]), many(home, "b", [8000.0], **odd))
         assert found.row("step_ms").values[1] is None
         assert found.row("step_ms").findings[0].call == "missing"

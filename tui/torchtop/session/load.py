@@ -14,9 +14,9 @@ from torchtop.session.paths import (
     describe,
     find_session,
     liveness,
-    read_json,
 )
 from torchtop.session.records import SCHEMA
+from torchtop.session.saved import saved_summary
 from torchtop.session.summary import build_summary
 from torchtop.session.values import child, number
 
@@ -66,7 +66,7 @@ def load_paths(paths: SessionPaths) -> Loaded:
     """
     meta, alive = describe(paths), liveness(paths)
     _check_schema(paths, meta)
-    summary = read_json(paths.summary)
+    summary: Mapping[str, Any] | None = saved_summary(paths)
     if summary is None or alive != "ended":  # one may be saved of a run that goes on
         summary = _with_last_analysis(_summed_up(paths), paths)
     _check_schema(paths, summary)
