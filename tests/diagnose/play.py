@@ -9,6 +9,7 @@ from diagnose.sim_records import records
 from diagnose.simulator import Job, Run, simulate
 from torchtop.diagnose.analyser import Analyser
 
+_MOST_NS = 180 * 1_000_000_000
 Records = Iterable[tuple[str, dict[str, Any]]]
 
 
@@ -37,13 +38,16 @@ class Played(NamedTuple):
 def play(
     stream: Records, every_ns: int = 1_000_000_000, analyser: Analyser | None = None
 ) -> Played:
-    """Feed records in order, and analyse once a second of their time."""
+    """Feed records in order, and analyse once a second of their time.
+
+    Of a time without records, only the last minutes are analysed.
+    """
     analyser = Analyser() if analyser is None else analyser
     analyses: list[dict[str, Any]] = []
     due = now = 0
     for source, record in stream:
         now = record["mono_ns"]
-        due = due or now + every_ns
+        due = max(due, now - _MOST_NS) if due else now + every_ns
         while now >= due:
             analyses.append(analyser.analyse(due))
             due += every_ns
