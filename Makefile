@@ -81,10 +81,17 @@ $(READY): pyproject.toml
 	fi
 	$(PIP) install -qq 'pip>=21.3' || fail "pip could not be brought up to date (see above)"
 	if [ $$origin = reused ]; then
-	  torch=$$($(PY) -c 'import torch; print(torch.__version__)')
+	  torch=$$($(PY) -c 'from importlib.metadata import version as v; print(v("torch"))' 2>/dev/null || true)
 	  echo "Setting up $(VENV) with the torch $$torch that is there already"
-	  $(PIP) install -qq -e '.[dev]' || fail "pip could not install the packages (see above)"
-	  $(PY) -c 'import torchvision' 2>/dev/null || $(PIP) install -qq "torch==$$torch" torchvision \
+	  if [ -n "$$torch" ]; then  # what is tested beside it must not bring another
+	    echo "torch==$$torch" > $(VENV)/torch.txt
+	    $(PIP) install -qq -c $(VENV)/torch.txt -e '.[dev]' || fail "pip could not install the packages (see above)"
+	  else
+	    echo "torchtop: pip does not know of this torch; the tests of other libraries will skip" >&2
+	    $(PIP) install -qq -e '.[test]' || fail "pip could not install the packages (see above)"
+	  fi
+	  $(PY) -c 'import torchvision' 2>/dev/null \
+	    || { [ -n "$$torch" ] && $(PIP) install -qq "torch==$$torch" torchvision; } \
 	    || echo "torchtop: no torchvision fits torch $$torch; the image workloads will not run" >&2
 	else
 	  echo "Setting up $(VENV); where torch is not there yet this takes some minutes and gigabytes"

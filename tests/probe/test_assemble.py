@@ -194,11 +194,11 @@ def test_an_optimizer_that_calls_backward_itself() -> None:
     row = stream.rows[0]
     assert phases(row) == {
         "data": 5,
-        "forward": 15,
+        "forward": 16,
         "backward": 18,
         "exposed_comm": 21,
         "optimizer": 11,
-        "other": 2,
+        "other": 1,
     }
     assert total_us(row) == 72_000
 
@@ -363,7 +363,8 @@ def test_an_optimizer_that_hides_is_given_up_soon() -> None:
     stream.assembler.expect_no_optimizer()
     stream.play(" ".join(["D0 D1 B0 BC B1"] * 20), sync=None)
 
-    assert stream.steps == list(range(1, 12))
+    # Then those that were held together are counted, and those after them told
+    assert stream.steps == list(range(8, 19))
     assert phases(stream.rows[-1]) == dict.fromkeys(("data", "forward", "backward"), 1) | {
         "exposed_comm": 1,
         "other": 1,
@@ -387,3 +388,71 @@ def test_more_micro_batches_than_usual_are_one_step_still() -> None:
     # The first could not be known.
     assert stream.steps[-2:] == [stream.steps[-3] + 1, stream.steps[-3] + 2]
     assert [row["host_us"] // 1000 for row in stream.rows[-2:]] == [3702, 3702]
+
+
+def test_evaluation_that_fetches_with_gradients_on_is_found_out_by_the_backward() -> None:
+    # Given an evaluation (source 7) of three batches between two batches of training (source 1)
+    stream = Stream()
+    stream.play(" ".join([BATCH] * 3), sync=None)
+    for code in ("D0", "D1") * 3 + ("D0", "DX"):
+        stream.mark(code, 10.0, 7 if code == "D0" else (8, None))
+    stream.mark("D0", 1.0, 1)
+    stream.mark("D1", 4.0, (8, None))
+
+    evaluated = stream.assembler.fed([7], drives=True)
+    stream.play("B0:5 BC:3 B1:2 O0:1 O1:2 D0:1", sync=None)
+
+    row = stream.rows[-1]
+    assert phases(row) | {"other": 0} == {
+        "data": 4,
+        "forward": 5,
+        "backward": 3,
+        "exposed_comm": 2,
+        "pre_optimizer": 1,
+        "optimizer": 2,
+        "other": 0,
+    }
+    assert row["other_us"] == 81_000
+    assert row["samples"] == 8
+    first, last = evaluated or (0, 0)
+    assert last - first == 71 * MS
+
+
+def test_the_last_batch_of_a_loader_that_fetches_ahead_has_a_forward() -> None:
+    stream = Stream()
+    stream.play("D0 D1:5 " + " ".join(["D0 D1:5 B0:6 BC B1 O0 O1"] * 3), sync=None)
+    stream.play("D0 DX B0:6 BC B1 O0 O1 D0", sync=None)
+
+    assert [phases(row)["forward"] for row in stream.rows] == [6, 6, 6]
+    assert "data" not in phases(stream.rows[-1])
+
+
+def test_a_checkpoint_is_no_part_of_forward() -> None:
+    stream = Stream()
+    stream.play(" ".join([BATCH] * 2), sync=None)
+    stream.play("D0 D1:5 S0:1 S1:100 B0:6 BC:1 B1:1 O0:1 O1:1 D0", sync=None)
+
+    row = stream.rows[-1]
+    assert (phases(row)["forward"], phases(row)["other"]) == (7, 101)
+
+
+def test_where_another_thread_fetches_a_wait_cannot_be_told_from_forward() -> None:
+    stream = Stream()
+    for _ in range(3):
+        stream.mark("Q", 9.0, (8, None))
+        stream.play("B0:0.001 BC:3 B1:2 O0:1 O1:2", sync=None)
+
+    assert stream.steps == [1]
+    row = stream.rows[0]
+    assert (row["unknown_us"], row["data_us"], row["forward_us"]) == (9_000, 0, 1)
+    assert row["samples"] == 8
+    assert total_us(row) + row["unknown_us"] == row["host_us"]
+
+
+def test_phases_of_the_script_cut_none_of_the_others() -> None:
+    stream = Stream()
+    for _ in range(3):
+        stream.play("D0 D1:5 P0:1 P1:7 B0:2 BC:3 B1:4 O0:1 O1:2", sync=None)
+    stream.play("D0")
+
+    assert phases(stream.rows[0])["forward"] == 10

@@ -132,7 +132,9 @@ def test_what_is_queued_is_written_at_the_end(path: Path, writer: Writer, source
     assert [memory["peak_bytes"] for memory in read(path, "memory")] == [7]
     (told,) = read(path, "probe")
     assert (told["dropped"], told["disabled"], told["cost_share"]) == (0, None, 0.001)
-    assert [record["seq"] for record in Tail(path).poll()] == list(range(9))
+    (spoilt,) = read(path, "not_finite")
+    assert (spoilt["step"], spoilt["name"], spoilt["value"]) == (9, "loss", "nan")
+    assert [record["seq"] for record in Tail(path).poll()] == list(range(10))
 
 
 @pytest.mark.usefixtures("quick")

@@ -1,36 +1,58 @@
 """From a stream of markers to steps and their phases. Pure: no torch, no clock.
 
-Markers, in the order of a plain loop: D0 D1 around a batch's arrival (E0 E1 where gradients are
-off: evaluation; DX where the epoch ended instead), B0 at the start of backward, BC where its
-compute is done (nBC and nB1 for backward passes nested in it, as in reentrant checkpointing), B1
-where the compute stream may go on, O0 O1 around an optimizer's step. The segments between
-consecutive markers tile the time line, so phases always sum to the step.
+Markers, in the order of a plain loop: D0 D1 around a batch's arrival (DX where the epoch ended
+instead; E0 E1 EX where it is for evaluation), B0 at the start of backward, BC where its compute is
+done (nBC and nB1 for backward passes nested in it, as in reentrant checkpointing), B1 where the
+compute stream may go on, O0 O1 around an optimizer's step, S0 S1 around a ``torch.save``, and Q
+before the B0 of a batch that another thread has fetched. The segments between consecutive markers
+tile the time line, so phases always sum to the step.
+
+P0 and P1, with a name, begin and end a phase of the script's own. They lie within the segments and
+cut none.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from ..session.records import PHASES
+from ..session.records import PHASES, UNKNOWN
 from .clock import Mark
 
 _PHASE: Dict[str, Dict[Optional[str], str]] = {
     # marker passed: {next marker: phase of the segment between them; None: any other}
     "D0": {"D1": "data", None: "other"},
-    "D1": {"B0": "forward", None: "other"},
-    "DX": {None: "other"},
+    # O0: of an optimizer that is given a closure, in which forward and backward are.
+    "D1": {"B0": "forward", "O0": "forward", "S0": "forward", "Q": "forward", None: "other"},
+    # Where a loader fetches one batch ahead, the last one is trained on after the end.
+    "DX": {"B0": "forward", "O0": "forward", "Q": "unknown", None: "other"},
     "E0": {None: "other"},
     "E1": {None: "other"},
+    "EX": {None: "other"},
+    "Q": {"B0": "forward", None: "other"},
     "B0": {None: "backward"},
     "nBC": {None: "exposed_comm"},
     "nB1": {None: "backward"},
     "BC": {None: "exposed_comm"},
-    "B1": {"O0": "pre_optimizer", "B0": "forward", None: "other"},
-    "O0": {"O1": "optimizer", "B0": "forward", None: "optimizer"},
-    "O1": {"B0": "forward", "O0": "pre_optimizer", "O1": "optimizer", None: "other"},
+    "B1": {"O0": "pre_optimizer", "B0": "forward", "Q": "unknown", None: "other"},
+    "O0": {"O1": "optimizer", "B0": "forward", "Q": "unknown", None: "optimizer"},
+    "O1": {
+        "B0": "forward",
+        "O0": "pre_optimizer",
+        "O1": "optimizer",
+        "Q": "unknown",
+        None: "other",
+    },
+    "S0": {None: "other"},
+    "S1": {"B0": "forward", "Q": "unknown", None: "other"},
 }
 # The end of an optimizer that calls backward itself (LBFGS), or of one that a scaler held back.
 _PHASE["B1"]["O1"] = "optimizer"
+
+_ALL = (*PHASES, UNKNOWN)
+
+_OWN = ("P0", "P1")
+
+_EVALUATION = {"D0": "E0", "D1": "E1", "DX": "EX"}
 
 _NO_OPTIMIZER = 64
 """Backward passes without an optimizer step after which there is none that the hooks can see: more
@@ -86,8 +108,12 @@ class StepAssembler:
         self._optimizer_stepped = False
         self._no_optimizer = _NO_OPTIMIZER
         self._backwards = 0
-        self._backward_seen = False
+        self.backward_seen = False
+        """Whether the step under way has had a backward pass."""
         self._kept_from_sync = False
+        self._held = {"D0": 0, "B0": 0}
+        """Micro-batches since the last step, each of which may have been a step: as they are told
+        by their data, and by their backward passes."""
         self._uses_loader = False
         self._loader_seen = False
         self._since_batch = 0
@@ -112,12 +138,12 @@ class StepAssembler:
             if self._since_batch >= self._patience:
                 self._patience *= 2  # training had not left its loader: it only took long
             self._loader_seen, self._since_batch = True, 0
-            if self._backward_seen:
-                self._close()
+            if self.backward_seen:
+                self._close(code)
         elif code == "B1":
             extra = mark.extra
             self._backwards += 1
-            self._backward_seen = True
+            self.backward_seen = True
             self._kept_from_sync = extra is False
             if extra:
                 self._end_here(sync=True)
@@ -133,8 +159,8 @@ class StepAssembler:
         elif code == "B0" and self.heeds_backward:
             if self._uses_loader and self._since_batch >= self._patience:
                 self._leave_loader()
-            if not self._uses_loader and self._backward_seen:
-                self._close()
+            if not self._uses_loader and self.backward_seen:
+                self._close(code)
         if len(marks) > _MOST_MARKS:
             self._forget()
 
@@ -146,6 +172,32 @@ class StepAssembler:
     def expect_no_optimizer(self) -> None:
         """Before the first: it may be hidden in compiled code."""
         self._no_optimizer = _HIDDEN_OPTIMIZER
+
+    def fed(self, not_by: Sequence[Any], drives: bool) -> Optional[Tuple[int, int]]:
+        """A backward pass is about to begin, and it is known what its batches were for.
+
+        Args:
+            not_by: sources (the ``extra`` of a D0) whose batches were for evaluation.
+            drives: whether a step ends when the next batch is asked for.
+
+        Returns:
+            When evaluation began and ended, on the host's clock; None where there was none.
+        """
+        if not drives:
+            self._uses_loader = self._loader_seen = False
+            self.heeds_backward = True
+        source, stretch, evaluated = None, None, False
+        for mark in self.marks if not_by else ():
+            if mark.code not in _EVALUATION:
+                continue
+            source = mark.extra if mark.code == "D0" else source
+            if evaluated and stretch:
+                stretch = (stretch[0], mark.host_ns)
+            evaluated = source in not_by
+            if evaluated:
+                mark.code = _EVALUATION[mark.code]
+                stretch = (stretch[0] if stretch else mark.host_ns, mark.host_ns)
+        return stretch
 
     def finish(self) -> None:
         """The process ends: the step that was held as ended will not be continued."""
@@ -170,14 +222,24 @@ class StepAssembler:
             self.ends_late = True
         self.end, self._end_is_sync = len(self.marks) - 1, sync
 
-    def _close(self) -> None:
-        """A next iteration begins, after a backward: emit the step that ended, if one did."""
+    def _close(self, by: str) -> None:
+        """A next iteration begins, after a backward: emit the step that ended, if one did.
+
+        Args:
+            by: the marker that tells.
+        """
         if not self._optimizer_stepped and (
             self._backwards < self._no_optimizer or self._kept_from_sync
         ):
+            self._held[by] += not self._kept_from_sync
             return  # a micro-batch of an accumulation
+        held = self._held["D0"] or self._held["B0"]
+        if not self._optimizer_stepped and held:  # all of them were steps
+            self.step += held
+            self._whole = False
+        self._held = {"D0": 0, "B0": 0}
         self._emit(self.end if self.end is not None else len(self.marks) - 1)
-        self._optimizer_stepped = self._backward_seen = False
+        self._optimizer_stepped = self.backward_seen = False
         self._uses_loader, self._loader_seen = self._loader_seen, False
         self.heeds_backward = not self._uses_loader
 
@@ -217,11 +279,13 @@ def row_of(step: int, marks: Sequence[Mark]) -> Row:
 
 def _measure(marks: Sequence[Mark], row: Row) -> None:
     """Fill in what the device's times tell."""
-    device: Dict[str, int] = dict.fromkeys(PHASES, 0)
-    host: Dict[str, int] = dict.fromkeys(PHASES, 0)
-    lag: Dict[str, Optional[int]] = dict.fromkeys(PHASES)
+    device: Dict[str, int] = dict.fromkeys(_ALL, 0)
+    host: Dict[str, int] = dict.fromkeys(_ALL, 0)
+    lag: Dict[str, Optional[int]] = dict.fromkeys(_ALL)
     previous = marks[0]
     for mark in marks[1:]:
+        if mark.code in _OWN:
+            continue
         names = _PHASE[previous.code]
         phase = names.get(mark.code) or names[None]
         device[phase] += mark.device_ns - previous.device_ns  # type: ignore[operator]
@@ -231,7 +295,7 @@ def _measure(marks: Sequence[Mark], row: Row) -> None:
     row["lag_width_us"] = previous.width_ns // 1000
     # Rounded as running sums, so that the columns add up to the step.
     passed_ns = told_us = 0
-    for phase in PHASES:
+    for phase in _ALL:
         passed_ns += device[phase]
         row[phase + "_us"] = passed_ns // 1000 - told_us
         row[phase + "_host_us"] = host[phase] // 1000
@@ -244,6 +308,6 @@ def _sum(marks: Sequence[Mark], place: int) -> Optional[int]:
     """Samples (0) or tokens (1) of the batches that arrived between the markers."""
     total: Optional[int] = None
     for mark in marks:
-        if mark.code == "D1" and mark.extra and mark.extra[place] is not None:
+        if mark.code in ("D1", "Q") and mark.extra and mark.extra[place] is not None:
             total = (total or 0) + mark.extra[place]
     return total

@@ -14,6 +14,7 @@ from typing import Any, Callable, Optional
 
 from . import old_torch
 from .dynamo import leave_alone, tracing
+from .loaders import ELSEWHERE
 from .runtime import Probe
 
 RUNTIME = "_torchtop_runtime"
@@ -45,8 +46,8 @@ def install(torch: Any, directory: Path, report: Optional[Callable[[str], None]]
         except Exception as error:
             probe.disable("{}: {}".format(patch.__name__, error))
     module = types.ModuleType(RUNTIME)
-    module.log = probe.log  # type: ignore[attr-defined]
-    module.tell = probe.tell  # type: ignore[attr-defined]
+    for name in ("log", "tell", "annotate", "phase_begins", "phase_ends"):
+        setattr(module, name, getattr(probe, name))
     sys.modules[RUNTIME] = module
     os.register_at_fork(after_in_child=probe.after_fork)
     atexit.register(probe.finish)
@@ -69,15 +70,19 @@ def _patch_loader(probe: Probe, torch: Any) -> None:
     def __next__(self: Any) -> Any:  # noqa: N807
         if compiling():
             return original(self)
-        train = fetch_begins(self)
-        if train is None:
+        source = fetch_begins(self)
+        if source is None:
             return original(self)
+        if source is ELSEWHERE:
+            batch = original(self)
+            probe.fetched_elsewhere(self, batch)
+            return batch
         try:
             batch = original(self)
         except BaseException:
-            probe.fetch_failed()
+            probe.fetch_failed(source)
             raise
-        fetch_ends(self, batch, train)
+        fetch_ends(self, batch, source)
         return batch
 
     base.__next__ = __next__  # type: ignore[method-assign]
@@ -125,7 +130,7 @@ def _patch_optimizer(probe: Probe, torch: Any) -> None:
 def _patch_scaler(probe: Probe, torch: Any) -> None:
     # The base class of both names; it moved to torch.amp in 2.3.
     scaler = getattr(getattr(torch, "amp", None), "GradScaler", None) or torch.cuda.amp.GradScaler
-    compiling, original = tracing(torch), scaler.step
+    compiling, original, initialise = tracing(torch), scaler.step, scaler.__init__
 
     @functools.wraps(original)
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -135,7 +140,12 @@ def _patch_scaler(probe: Probe, torch: Any) -> None:
         probe.scaler_stepped()
         return result
 
-    scaler.step = step
+    @functools.wraps(initialise)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        initialise(self, *args, **kwargs)
+        probe.scaler_made(self)
+
+    scaler.step, scaler.__init__ = step, __init__
 
 
 def _patch_ddp(probe: Probe, torch: Any) -> None:
@@ -182,6 +192,7 @@ def _patch_save(probe: Probe, torch: Any) -> None:
         if compiling():
             return original(*args, **kwargs)
         start = time.monotonic_ns()
+        probe.save_begins()
         result = original(*args, **kwargs)
         probe.saved(start)
         return result

@@ -9,6 +9,7 @@ from typing import Any, Callable, Deque, Optional, Sequence, Tuple, Union
 from ..session.records import is_recorded
 from .assemble import Sink, StepAssembler
 from .clock import CudaClock, HostClock, Mark
+from .feeding import Fed
 
 _MOST_IN_FLIGHT = 512
 """Steps that the device may be behind: a launch queue holds about a thousand launches, so beyond
@@ -107,16 +108,42 @@ class StepMeter:
         self.heeds_backward = assembler.heeds_backward or self._evaluates_since is not None
         return full
 
-    def batch_came(self, counts: Any) -> None:
-        """Pass ``D1``, with samples and tokens."""
+    def batch_came(self, counts: Any, code: str = "D1") -> None:
+        """Pass ``D1``, or ``Q`` of a batch from another thread, with samples and tokens."""
         if self.full or self.clock is None:
-            self.mark("D1", counts)
+            self.mark(code, counts)
             return
         # It begins and ends no step, so nobody need look at it.
         mark = Mark()
-        mark.code, mark.extra, mark.host_ns = "D1", counts, _now()
-        self.last = ("D1", mark.host_ns)
+        mark.code, mark.extra, mark.host_ns = code, counts, _now()
+        self.last = (code, mark.host_ns)
         self._assembler.marks.append(mark)
+
+    def own(self, code: str, stacks: Any) -> None:
+        """Pass ``P0`` or ``P1``, with the own phases that were open before and are now.
+
+        It begins and ends no step either, and is no place where a rank can be said to be.
+        """
+        if self.clock is None:
+            return
+        if self.full:
+            mark = self.clock.stamp(code, stacks)
+        else:
+            mark = Mark()
+            mark.code, mark.extra, mark.host_ns = code, stacks, _now()
+        self._assembler.marks.append(mark)
+
+    def fed(self, fed: Fed) -> None:
+        """A backward pass is about to begin, and it is known what its batches were for."""
+        stretch = self._assembler.fed(fed.not_by, fed.drives)
+        self.heeds_backward = self.heeds_backward or self._assembler.heeds_backward
+        if stretch is not None:
+            self._pause("eval", self.step, *stretch)
+
+    @property
+    def first_backward(self) -> bool:
+        """Whether the step under way has had no backward pass yet."""
+        return not self._assembler.backward_seen
 
     def _next_step(self) -> None:
         """A step has ended. Whether one is recorded is decided once: none is measured in part."""

@@ -7,7 +7,6 @@ and the training goes on.
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import threading
 import time
@@ -17,13 +16,16 @@ from typing import Any, Callable, Dict, List, Optional, Union
 from . import facts
 from .clock import CudaClock, HostClock
 from .compute_end import ComputeEnd
-from .guard import Guarded, fail_open
+from .fetches import Fetches
+from .guard import fail_open
 from .inspection import Inspection
 from .loaders import Loaders
+from .loss import LossWatch
 from .meter import Clock, StepMeter
 from .parts import Parts
 from .requests import RequestFile
 from .scalars import Scalars
+from .told import Told
 from .writer import Writer
 
 _SHORTEST_COLLECTION_NS = 1_000_000
@@ -36,7 +38,7 @@ _now = time.monotonic_ns
 _thread = threading.get_ident
 
 
-class Probe(Guarded):
+class Probe(Fetches, Told):
     """One rank's probe; inert until the first backward.
 
     Args:
@@ -59,6 +61,8 @@ class Probe(Guarded):
         self._device_index: Optional[int] = None
         self._waiting_facts: List[Dict[str, Any]] = []
         self._loaders = Loaders(torch, self._fact)
+        self._loss = LossWatch(torch)
+        self._names = {}
         self._parts = Parts(torch, self._fact)
         self._look_again = True
         """Whether facts may have changed: set now and then by the writer's thread."""
@@ -70,42 +74,6 @@ class Probe(Guarded):
         """Which rank this is, asked at the first backward; None where it is none."""
         self.ranks_may_fork = False
         """Whether a process that is forked before the first backward may be a rank itself."""
-
-    # -- the loader ------------------------------------------------------------------------------
-
-    @fail_open
-    def fetch_begins(self, iterator: Any) -> Optional[bool]:
-        """Before a batch is fetched.
-
-        Returns:
-            Whether it is one to train on, or None when the fetch is not the training thread's.
-        """
-        if _thread() != self._thread:
-            return None
-        if not self._grad_enabled():
-            self._meter.evaluate(begins=True)
-            return False
-        if self._loaders.wanted:
-            self._loaders.look_at_queue(iterator)
-        self._meter.mark("D0")
-        return True
-
-    @fail_open
-    def fetch_ends(self, iterator: Any, batch: Any, train: bool) -> None:
-        """After a batch was fetched."""
-        counts = self._loaders.look_at_batch(iterator, batch, train)
-        meter = self._meter
-        if not train:
-            meter.evaluate(begins=False)
-            return
-        meter.batch_came(counts)
-        if meter.in_flight:
-            meter.settle()
-
-    @fail_open
-    def fetch_failed(self) -> None:
-        """Instead of `fetch_ends`: the epoch is over, or the fetch raised."""
-        self._meter.mark("DX")
 
     # -- backward and optimizer ------------------------------------------------------------------
 
@@ -124,22 +92,27 @@ class Probe(Guarded):
         if clock is None:
             root = end.root(tensors)
             clock = None if root is None else self._begin(root)
-            if clock is None:
-                return None
         elif _thread() != self._thread:
+            clock = None
+        if clock is None:
             return None
+        if self._loaders.feeding.unclear or self._loaders.elsewhere:
+            self._fed()
         if meter.in_flight:
             meter.settle()
         scalars = self._scalars
         if scalars is not None and scalars.flight and not clock.paused:
             scalars.poll()
+        begun: Any = ()
         if meter.full:
-            return self._measured_backward_begins(clock, end.root(tensors))
-        if meter.heeds_backward:
+            begun = self._measured_backward_begins(clock, end.root(tensors))
+        elif meter.heeds_backward:
             meter.mark("B0")
         else:
             meter.last = ("B0", _now())
-        return ()
+        if self._loss.wanted and meter.first_backward:
+            self._take_loss(clock, tensors)
+        return begun
 
     def _measured_backward_begins(self, clock: Clock, root: Any) -> Any:
         if self._device_index is None and getattr(root, "is_cuda", False):
@@ -151,6 +124,13 @@ class Probe(Guarded):
         clock.refresh_stream()
         self._meter.mark("B0")
         return self._compute_end.expect(root, "BC")
+
+    def _take_loss(self, clock: Clock, tensors: Any) -> None:
+        if self._scalars is None or clock.paused:
+            return
+        alone = isinstance(tensors, self.torch.Tensor) or len(tensors) == 1
+        loss = self._loss.of(self._compute_end.root(tensors) if alone else None)
+        self._scalars.take(self._meter.step, loss)
 
     @fail_open
     def _compute_ended(self, code: str) -> None:
@@ -213,28 +193,28 @@ class Probe(Guarded):
             self._pause("gc", self._meter.step, since, _now())
 
     @fail_open
+    def save_begins(self) -> None:
+        """``torch.save`` is called."""
+        if _thread() == self._thread and self._meter.full:
+            self._meter.mark("S0")
+
+    @fail_open
     def saved(self, since_ns: int) -> None:
         """``torch.save`` returned, which was called at `since_ns`."""
-        if _thread() == self._thread:
-            self._pause("save", self._meter.step, since_ns, _now())
+        if _thread() != self._thread:
+            return
+        if self._meter.full:
+            self._meter.mark("S1")
+        self._pause("save", self._meter.step, since_ns, _now())
+
+    @fail_open
+    def scaler_made(self, scaler: Any) -> None:
+        """After a GradScaler was made."""
+        self._loss.scaler_made(scaler)
 
     def _pause(self, what: str, step: int, start_ns: int, end_ns: int) -> None:
         if self._writer is not None:
             self._writer.pauses.append((what, step, start_ns, (end_ns - start_ns) // 1000))
-
-    @fail_open
-    def log(self, scalars: Dict[str, Any]) -> None:
-        """``torchtop.log``: see there."""
-        clock = self._meter.clock
-        if self._scalars is None or clock is None or clock.paused:
-            return
-        if _thread() == self._thread:
-            self._scalars.take(self._meter.step, scalars)
-
-    @fail_open
-    def tell(self, told: Dict[str, Any]) -> None:
-        """Facts of a built-in workload, as they are now: the script may go on with what it told."""
-        self._fact("script", **copy.deepcopy(told))
 
     def _begin(self, root: Any) -> Optional[Clock]:
         """The first backward: now the device is known, and this process does train.
@@ -262,7 +242,9 @@ class Probe(Guarded):
         self._scalars = Scalars(lambda *item: scalars.append(item), torch)
         index = self._device_index
         clock: Clock = HostClock() if index is None else CudaClock(torch, index)
-        self._meter.begin(clock, writer.put, expect_loader=self._loaders.train)
+        fed = self._loaders.begin()
+        loops = fed is not None and bool(fed.by) and fed.drives
+        self._meter.begin(clock, writer.put, expect_loader=loops)
         return clock
 
     def _cuda_index(self, root: Any) -> Optional[int]:
@@ -318,13 +300,14 @@ class Probe(Guarded):
 
     def beat(self) -> Dict[str, Any]:
         """The fields of a ``beat``; a probe that is out has seen no marker lately."""
-        self._loaders.wanted = True
+        self._loaders.wanted = self._loss.wanted = True
         marker, marker_ns = (None, None) if self.disabled else self._meter.last
         return {
             "marker": marker,
             "marker_ns": marker_ns,
             "step": self._meter.step,
             "ready": None if self.disabled else self._loaders.ready,
+            **self._loaders.progress(),
         }
 
     def memory(self) -> Optional[Dict[str, Any]]:
@@ -361,6 +344,7 @@ class Probe(Guarded):
         if self._writer is None or self.disabled == _NO_RANK:
             return
         try:
+            self._loaders.finish()
             # Also of a probe that is out: the steps that were in flight then are good ones.
             self._meter.settle() if self.disabled else self._meter.finish()
             self._parts.count_collectives(self._meter.step, at_end=True)

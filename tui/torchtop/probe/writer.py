@@ -7,11 +7,12 @@ exist in the child.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Deque, Dict, List, Optional, Protocol, Sequence, Tuple, Union
+from typing import Any, Deque, Dict, List, Optional, Protocol, Sequence, Set, Tuple, Union
 
 from ..session.records import (
     HOST_COLUMNS,
@@ -26,6 +27,7 @@ from .allowance import Allowance
 from .assemble import Row, row_of
 from .clock import Mark
 from .inspection import fields
+from .own import OwnPhases
 
 _INTERVAL_S = 0.5
 _SLOW_EVERY = 10
@@ -67,6 +69,7 @@ _COLUMNS = [
     "samples",
     "tokens",
 ]
+_UNKNOWN_COLUMNS = ("unknown_us", "unknown_host_us", "lag_unknown_us")
 _SUMS = ("host_us", *PHASE_COLUMNS, "data_host_us", "samples", "tokens")
 
 
@@ -121,6 +124,10 @@ class Writer:
         """As an `Inspection` tells them."""
         self._inspected: List[Dict[str, Any]] = []
         self._told: Dict[Tuple[Any, Any], Dict[str, Any]] = {}
+        self.notes: Deque[Tuple[str, Dict[str, Any]]] = deque(maxlen=_QUEUE)
+        """Records of other kinds, with their fields."""
+        self._own = OwnPhases()
+        self._not_finite: Set[str] = set()
         self._overflowed = 0
         self._unwritten = 0
         self._file = Appender(path, "rank", reserve_bytes=RESERVE_BYTES, **header)
@@ -209,16 +216,18 @@ class Writer:
                 self._file.write("facts", **fact)
                 self._told[subject] = dict(fact)
             self.facts.popleft()
-        rows = [row_of(step, marks) for step, marks in _drain(self.steps)]
+        rows = [self._row(step, marks) for step, marks in _drain(self.steps)]
         if rows:
             self._unwritten += len(rows)
             self._choose_stride(rows)
             kept = [row for row in rows if self._is_kept(row)]
             if kept:
-                self._file.write("steps", None, stride=self._stride, **columns(kept, _COLUMNS))
+                self._file.write("steps", stride=self._stride, **_columns(kept))
             self._file.write("totals", **totals(rows))
             self._unwritten -= len(rows)
         self._write_scalars()
+        for kind, noted in _drain(self.notes):
+            self._file.write(kind, **noted)
         for what, step, start_ns, duration_us in _drain(self.pauses):
             self._file.write(
                 "pause", what=what, step=step, start_ns=start_ns, duration_us=duration_us
@@ -236,6 +245,13 @@ class Writer:
         self._turn += 1
         self._said_why = out
 
+    def _row(self, step: int, marks: Sequence[Mark]) -> Row:
+        row = row_of(step, marks)
+        own = self._own.of(marks)
+        if own is not None:
+            row["own"] = own
+        return row
+
     def _is_kept(self, row: Row) -> bool:
         """Whether a step is recorded: it is one of those, and it was measured."""
         return PHASE_COLUMNS[0] in row and is_recorded(row["step"], self._stride)
@@ -247,8 +263,19 @@ class Writer:
         for step, name, value in _drain(self.scalars):
             by_step.setdefault(0 if self._sparing else step, {})[name] = value
             last = step
+            self._look_at_loss(step, name, value)
         for step, values in by_step.items():
             self._file.write("scalars", step=last if self._sparing else step, values=values)
+
+    def _look_at_loss(self, step: int, name: str, value: float) -> None:
+        """Note the first of the losses that are no numbers any more."""
+        if "loss" not in name.lower():
+            return
+        if math.isfinite(value):
+            self._not_finite.discard(name)
+        elif name not in self._not_finite:
+            self._not_finite.add(name)
+            self._file.write("not_finite", step=step, name=name, value=str(value))
 
     def _choose_stride(self, rows: List[Row]) -> None:
         since, count, spent = self._rate_from
@@ -295,6 +322,17 @@ def next_stride(
     return stride
 
 
+def _columns(rows: List[Row]) -> Dict[str, Any]:
+    """Measured steps as columns."""
+    made: Dict[str, Any] = dict(columns(rows, _COLUMNS))
+    if any(row.get("unknown_us") for row in rows):
+        made.update(columns(rows, list(_UNKNOWN_COLUMNS)))
+    names = sorted({name for row in rows for name in row.get("own", ())})
+    if names:
+        made["own"] = {name: [row.get("own", {}).get(name, 0) for row in rows] for name in names}
+    return made
+
+
 def totals(rows: List[Row]) -> Dict[str, Any]:
     """The fields of a ``totals`` record over successive steps."""
     sums: Dict[str, Any] = {}
@@ -307,7 +345,23 @@ def totals(rows: List[Row]) -> Dict[str, Any]:
         "steps": len(rows),
         "phase_steps": sum(PHASE_COLUMNS[0] in row for row in rows),
         **sums,
+        **_rare_sums(rows),
     }
+
+
+def _rare_sums(rows: List[Row]) -> Dict[str, Any]:
+    """What most runs have nothing of."""
+    told: Dict[str, Any] = {}
+    own: Dict[str, int] = {}
+    unknown = sum(row.get("unknown_us", 0) for row in rows)
+    for row in rows:
+        for name, spent in row.get("own", {}).items():
+            own[name] = own.get(name, 0) + spent
+    if unknown:
+        told["unknown_us"] = unknown
+    if own:
+        told["own_us"] = own
+    return told
 
 
 def _drain(queue: "Deque[Any]") -> List[Any]:

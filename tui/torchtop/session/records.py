@@ -30,7 +30,8 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    prefetch_factor, pin_memory, persistent_workers, batch_size, batches (length or
                    null), dataset (class name), worker_pids, first_batch {bytes (of tensors
                    on the host), device_bytes (of those on a device already), pinned, samples,
-                   tokens or null}
+                   tokens or null}, train (whether backward passes follow its batches; false: it
+                   feeds evaluation), elsewhere (true: another thread fetches them)
                    subject "ddp": parameters (count), gradient_bytes, bucket_cap_bytes, buckets
                    (sizes in bytes, or null), comm_hook (the name of the script's own, or null),
                    gradient_as_bucket_view, broadcast_buffers, buffer_bytes,
@@ -54,17 +55,23 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    marker that ends the step was enqueued), host_us (host time between the
                    step-ending markers), data_us, forward_us, backward_us, exposed_comm_us,
                    pre_optimizer_us, optimizer_us, other_us (the phases on the device's clock; they
-                   tile the step: their sum is its duration), data_host_us ... other_host_us (the
+                   tile the step: their sum is its duration; and unknown_us, with unknown_host_us
+                   and lag_unknown_us, where not all is 0), data_host_us ... other_host_us (the
                    same segments on the host's clock: data_host_us is the time inside next()),
                    lag_data_us ... lag_other_us (how far the device ran behind the host at
                    the end of each phase: backward at the end of its compute, exposed_comm at the
                    return of backward; of the last such segment where a step has several; null
                    where unknown; 0 on CPU), lag_width_us (uncertainty of all), samples, tokens
-                   (null where unknown). Plus ``stride`` (k of `is_recorded`)
+                   (null where unknown). Plus ``stride`` (k of `is_recorded`), and ``own``, where
+                   the script has phases of its own: {name: [microseconds on the device's clock]};
+                   each lies within the phases above and is part of them
     ``totals``     sums over all steps of [from_step, to_step): steps, host_us, the phase columns
-                   above, data_host_us, samples, tokens; and phase_steps (steps behind the phases)
+                   above, data_host_us, samples, tokens; phase_steps (steps behind the phases),
+                   and own_us {name: sum} of the script's own phases
     ``beat``       twice a second: marker (last passed, see MARKERS), marker_ns, step, ready
-                   (batches waiting in the loader's queue, or null)
+                   (batches waiting in the loader's queue, or null), and loader_at [epochs begun
+                   before this one, batches of it so far, batches of a whole one or null] of the
+                   loader that feeds training, where there is one
     ``pause``      what (gc|save|eval), step, start_ns, duration_us (host time): something that is
                    not training held the training thread up; save is torch.save, eval the time from
                    the first to the last evaluation batch of a stretch; gc only of 1 ms and more
@@ -74,7 +81,12 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    null), count, call (of a function that torch does not warn of, as
                    "torch.cuda.synchronize"; else null), library {file, line, function, text} (the
                    innermost line of an installed package within that call, or null)}]
-    ``scalars``    step, values {name: number or null}
+    ``scalars``    step, values {name: number or null}. Beside what the script logs: "loss
+                   (backward)", what the first backward pass of a step began with; "loss
+                   (backward, scaled)" where a factor of a GradScaler is in it
+    ``not_finite`` step, name, value (nan|inf|-inf): a scalar whose name tells that it is a loss
+                   was finite and is no more
+    ``annotation`` step, text: from the script
     ``memory``     allocated_bytes, reserved_bytes, peak_bytes, alloc_retries (CUDA only)
     ``probe``      cost_us (host time spent in the probe since the last), steps, cost_share,
                    dropped (steps lost), disabled (null, or why the probe took itself out),
@@ -137,7 +149,9 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    candidates [{kind, share, rank, phase}],
                    recent_step_ms (steps finished since the last record, at most 200, for
                    drawing), scalars {name: last value}, progress {step, total_steps or null,
-                   eta_s or null}, probe {cost_share, dropped, disabled}
+                   eta_s or null, epoch (0, 1..., or null), epoch_step, epoch_steps, epoch_eta_s},
+                   own_phases {name: {ms, share}}: the script's own, mean of the ranks,
+                   probe {cost_share, dropped, disabled}
     verdict        kind (VERDICTS), severity (ok|note|warn|critical|unknown), share, rank, phase,
                    cause (what is behind it, in a word, or null),
                    from_step, to_step, since_s (how long it has stood), gain_bound (upper bound of
@@ -195,16 +209,11 @@ __all__ = [
     "start_ticks",
 ]
 
-PHASES = (
-    "data",
-    "forward",
-    "backward",
-    "exposed_comm",
-    "pre_optimizer",
-    "optimizer",
-    "other",
-)
+PHASES = ("data", "forward", "backward", "exposed_comm", "pre_optimizer", "optimizer", "other")
 """Parts of a step, in the order of DESIGN section 2."""
+
+UNKNOWN = "unknown"
+"""A further part, where the probe cannot tell: told only of steps that have some of it."""
 
 PHASE_COLUMNS = tuple(phase + "_us" for phase in PHASES)
 HOST_COLUMNS = tuple(phase + "_host_us" for phase in PHASES)
