@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.command import processes_of, torchtop
-from probe.staged import bare_python, clean_environment
+from probe.staged import bare_python
 
 TRAIN = '''
 """Trains with DDP where a launcher says so, and alone otherwise."""
@@ -98,18 +98,26 @@ def write(folder: Path) -> None:
     (folder / "train.sh").write_text(SHELL)
 
 
-def bare(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """The command by itself."""
-    return subprocess.run(
+def bare(*words: str, cwd: Path, env: dict[str, str]) -> subprocess.Popen[str]:
+    """The command by itself: started, for a machine has time for both at once."""
+    return subprocess.Popen(
         words,
         cwd=cwd,
-        env=clean_environment(PYTHON=bare_python(), **env),
+        env=env,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        timeout=180,
-        check=False,
     )
+
+
+def output_of(process: subprocess.Popen[str]) -> str:
+    """What a process that was started has written when it has ended."""
+    try:
+        return process.communicate(timeout=180)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
 
 
 def told(*words: str, cwd: Path, home: Path, **env: str) -> Told:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from anyscript.commanded import Told, bare, told, write
+from anyscript.commanded import Told, bare, output_of, told, write
 from cli.command import torchtop
-from probe.staged import bare_python
+from probe.staged import bare_python, clean_environment
 
 pytest.importorskip("torch")
 
@@ -30,9 +31,17 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shell(folder: Path, home: Path) -> Told:
-    """A shell script that calls torchrun itself, on two ranks."""
-    return told("--", "bash", "train.sh", str(STEPS), cwd=folder, home=home)
+def both(folder: Path, home: Path) -> tuple[Told, str]:
+    """A shell script that calls torchrun itself, on two ranks: under torchtop, and bare."""
+    words = ("bash", "train.sh", str(STEPS))
+    plain = bare(*words, cwd=folder, env=clean_environment(PYTHON=bare_python()))
+    run = told("--", *words, cwd=folder, home=home)
+    return run, output_of(plain)
+
+
+@pytest.fixture(scope="module")
+def shell(both: tuple[Told, str]) -> Told:
+    return both[0]
 
 
 def lines_of(text: str) -> list[dict[str, Any]]:
@@ -62,14 +71,13 @@ def test_the_launcher_and_loader_workers_are_no_ranks(shell: Told) -> None:
     assert sorted(ranks) == [0, 1]
 
 
-def test_output_and_weights_are_those_of_the_bare_command(shell: Told, folder: Path) -> None:
-    plain = bare("bash", "train.sh", str(STEPS), cwd=folder)
-    assert plain.returncode == 0, plain.stderr
+def test_output_and_weights_are_those_of_the_bare_command(both: tuple[Told, str]) -> None:
+    shell, plain = both
 
     output = shell.log("ranks/attempt_0/0/stdout.log") + shell.log("ranks/attempt_0/1/stdout.log")
 
     # The rank's own folder of torchtop's checkout apart, which these tests put on PYTHONPATH.
-    ranks, wanted = lines_of(output), lines_of(plain.stdout)
+    ranks, wanted = lines_of(output), lines_of(plain)
     for line in ranks:
         line["path"] = [entry for entry in line["path"] if not entry.endswith(("tui", "workloads"))]
     assert ranks == wanted
@@ -140,6 +148,71 @@ def test_ranks_that_refuse_their_arguments(folder: Path, home: Path) -> None:
     assert done.summary["steps"] is None
 
 
+STANDS_IN = """
+import os, subprocess, sys
+ranks = []
+for rank in range(2):
+    who = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv[1]}
+    command = [sys.executable, "train.py", "15", *sys.argv[2:]]
+    ranks.append(subprocess.Popen(command, env={**os.environ, **who, **where}))
+codes = [rank.wait() for rank in ranks]
+print("launcher ends", codes)
+sys.exit(max(codes))
+"""
+
+
+def test_a_launcher_that_nobody_knows(folder: Path, home: Path) -> None:
+    """One that starts processes with the variables of a rank, as many do."""
+    (folder / "launch.py").write_text(STANDS_IN)
+    port = str(_free_port())
+
+    done = told("--", bare_python(), "launch.py", port, cwd=folder, home=home)
+
+    assert done.code == 0, done.out + done.err
+    assert (done.summary["steps"], done.summary["world_size"]) == (15, 2)
+    assert "launcher ends [0, 0]" in done.log("command/attempt_0/0/stdout.log")
+    assert len(lines_of(done.log("ranks/attempt_0/1/stdout.log"))) == 1
+    ranks = [e for e in done.events if e["kind"] == "process" and e["role"] == "rank"]
+    assert len(ranks) == 2
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_accelerate_launches(folder: Path, home: Path) -> None:
+    pytest.importorskip("accelerate")
+    (folder / "accelerated.py").write_text(ACCELERATED)
+    launch = [bare_python(), "-m", "accelerate.commands.launch", "--multi_gpu"]
+    launch += ["--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]
+    launch += ["--dynamo_backend", "no", "--main_process_port", str(_free_port())]
+
+    done = told("--", *launch, "accelerated.py", cwd=folder, home=home, ACCELERATE_USE_CPU="1")
+
+    assert done.code == 0, done.out + done.err
+    assert (done.summary["steps"], done.summary["world_size"]) == (20, 2)
+    assert [rank["loader"]["batch_size"] for rank in done.summary["ranks"]] == [2, 2]
+
+
+ACCELERATED = """
+import torch
+from accelerate import Accelerator
+accelerator = Accelerator()
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+data = torch.utils.data.TensorDataset(torch.ones(80, 4))
+loader = torch.utils.data.DataLoader(data, batch_size=2)
+net, optimizer, loader = accelerator.prepare(net, optimizer, loader)
+for (x,) in loader:
+    accelerator.backward(net(x).sum())
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
 def test_one_process_that_fails_shows_its_traceback(folder: Path, home: Path) -> None:
     done = told("--", bare_python(), "train.py", "x", cwd=folder, home=home)
 
@@ -201,3 +274,11 @@ def test_a_command_that_is_not_there_is_told(
     done = torchtop("run", "--", *command, home=home, cwd=folder)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert told_of in done.stderr
+
+
+def test_a_secret_in_a_command_is_not_passed_on(home: Path, tmp_path: Path) -> None:
+    done = told("--", "echo", "--api-key", "abc123", "run", cwd=tmp_path, home=home)
+
+    assert done.summary["workload"] == "echo --api-key '***' run"
+    assert "abc123" not in (done.root / "summary.json").read_text()
+    assert "abc123" not in (done.root / "summary.md").read_text()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from anyscript.commanded import Told, told
+from anyscript.commanded import Told, bare, output_of, told
 from cli.command import environment
 from probe.staged import bare_python
 
@@ -84,16 +83,11 @@ def both(words: list[str], cwd: Path, home: Path) -> tuple[list[list[str]], Told
     logs = cwd.parent / f"{cwd.name}-logs"
     flags = ["--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
     flags += ["--redirects=3", f"--log-dir={logs}", "--", *words]
-    subprocess.run(
-        [bare_python(), "-m", "torch.distributed.run", *flags],
-        cwd=cwd,
-        env=environment(home, PYTHON=bare_python()),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=180,
-        check=False,
-    )
-    return _outputs(logs), told(*CPU, *words, cwd=cwd, home=home)
+    torchrun = [bare_python(), "-m", "torch.distributed.run", *flags]
+    plain = bare(*torchrun, cwd=cwd, env=environment(home, PYTHON=bare_python()))
+    run = told(*CPU, *words, cwd=cwd, home=home)
+    output_of(plain)
+    return _outputs(logs), run
 
 
 def _outputs(logs: Path) -> list[list[str]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.made_session import HOSTILE
-from torchtop.app.logs import LogLine, LogPage, LogTail, neutralise
+from torchtop.app.logs import COMMAND, LogLine, LogPage, LogTail, neutralise
 from torchtop.app.panes.logs import body, matching, most_back, nothing
 from torchtop.app.text import broken, plain, row_width
 
@@ -196,3 +196,17 @@ def test_it_is_told_why_there_are_no_lines() -> None:
     assert nothing(page, 1, "nan") == "no line of rank 1 contains nan"
     assert nothing(page, 1, "") == "no output of rank 1 yet"
     assert "end of the replay" in nothing(LogPage(withheld=True), None, "")
+
+
+def test_what_a_command_writes_is_told_from_its_ranks(tmp_path: Path) -> None:
+    for folder, text in (("command/attempt_0/0", "begins"), ("ranks/attempt_0/0", "trains")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "stdout.log").write_text(text + "\n")
+
+    page = LogTail(tmp_path).poll()
+
+    assert page.ranks == (COMMAND, 0)
+    assert {(line.rank, line.text) for line in page.lines} == {(COMMAND, "begins"), (0, "trains")}
+    rows = [plain(row).rstrip() for row in body(page.lines, True, 0, 20, 5)]
+    assert sorted(rows) == ["cmd  begins", "r0   trains"]
+    assert nothing(page, COMMAND, "") == "no output of the command yet"

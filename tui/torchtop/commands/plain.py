@@ -146,7 +146,8 @@ def _waiting(snapshot: Snapshot) -> str:
     if snapshot.status == "stopping":
         return "stopping"
     if not snapshot.ranks:
-        return "starting the ranks"
+        command = snapshot.meta.get("source") == "command"
+        return "nothing below the command trains yet" if command else "starting the ranks"
     trains = sum(1 for rank in snapshot.ranks if rank.marker)
     if not trains:
         return f"{len(snapshot.ranks)} rank(s) up, waiting for the first step"

@@ -18,6 +18,7 @@ from torchtop.launch import config
 from torchtop.launch.catalog import Catalog, Entry, load_catalog
 from torchtop.launch.interpreter import Interpreter, inspect
 from torchtop.launch.spec import LaunchSpec
+from torchtop.session import redact
 from torchtop.session.paths import home
 from torchtop_workloads.faults import FAULTS
 from torchtop_workloads.registry import FAULT_PREFIX, find
@@ -80,7 +81,7 @@ def _command_spec(args: argparse.Namespace, cwd: Path) -> LaunchSpec:
     words = [args.target, *args.arguments]
     spec = LaunchSpec(
         name=args.name or Path(args.target).stem,
-        workload=shlex.join(words),
+        workload=shlex.join(redact.argv(words)),
         source="command",
         target=words[0],
         args=tuple(words[1:]),

@@ -169,6 +169,8 @@ def starting(snapshot: Snapshot) -> str:
         return f"{len(probed)}{total} ranks in their first step"
     if snapshot.ranks:
         return f"{len(snapshot.ranks)}{total} ranks up, waiting for the first backward"
+    if snapshot.meta.get("source") == "command":
+        return "the command runs, and nothing below it trains yet"
     spawned = [e for e in snapshot.events if e.get("kind") == "process"]
     if any(event.get("role") == "rank" for event in spawned):
         return "ranks started, importing torch"
