@@ -76,7 +76,7 @@ def test_output_and_weights_are_those_of_the_bare_command(both: tuple[Told, str]
 
     output = shell.log("ranks/attempt_0/0/stdout.log") + shell.log("ranks/attempt_0/1/stdout.log")
 
-    # The rank's own folder of torchtop's checkout apart, which these tests put on PYTHONPATH.
+    # But for torchtop's own checkout, which these tests have on PYTHONPATH.
     ranks, wanted = lines_of(output), lines_of(plain)
     for line in ranks:
         line["path"] = [entry for entry in line["path"] if not entry.endswith(("tui", "workloads"))]
