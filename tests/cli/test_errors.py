@@ -79,6 +79,19 @@ def test_a_state_directory_that_cannot_be_made(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_user_without_a_home_directory_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("TORCHTOP_HOME", "XDG_STATE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda _: (_ for _ in ()).throw(KeyError("no such user")))
+
+    for words in (["show", "some"], ["ls"], ["rm", "some"], ["stop", "some"]):
+        assert main(words) == 2
+        told = capsys.readouterr().err.splitlines()
+        assert len(told) == 1 and "set TORCHTOP_HOME" in told[0]
+
+
 def test_the_users_files_do_not_take_the_place_of_standard_modules(tmp_path: Path) -> None:
     for name in ("json", "queue", "argparse", "dataclasses"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('shadowed')\n")

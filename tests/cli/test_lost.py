@@ -145,19 +145,27 @@ def test_what_a_lost_session_has_left_is_shown_and_ended_by_stop(
     assert "its supervisor is gone, and no process of it is left" in error
 
 
-def test_all_leftovers_are_ended_at_once(run: Start, say: Say) -> None:
+def test_all_leftovers_are_ended_at_once(
+    run: Start,
+    say: Say,
+    bystander: Callable[..., subprocess.Popen[bytes]],
+    tmp_path: Path,
+) -> None:
     first, second, living = (run(DAEMON, nproc=1) for _ in range(3))
     for session in (first, second, living):
         session.started(1)
     daemons = {lose(first), lose(second)}
-    # of one even the directory is gone
+    # of one even the directory is gone; and another state directory has leftovers of its own
     shutil.rmtree(second.paths.root)
+    other = tmp_path / "other" / "sessions" / first.paths.id
+    foreign = bystander(TORCHTOP_SESSION=first.paths.id, TORCHTOP_SESSION_DIR=str(other))
 
     status, out, _ = say("stop", "--leftovers")
 
     assert status == 0
     assert all(f"(pid {pid})" in out for pid in daemons)
     assert not any(is_there(pid) for pid in daemons)
+    assert is_there(foreign.pid)
     assert is_there(living.supervisor) and len(living.marked()) >= 2
     assert say("stop", "--leftovers")[1].startswith("no lost session has left")
 

@@ -74,10 +74,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _runs_on(args: argparse.Namespace) -> str:
     """Where a session cannot be found because its directory was deleted over a living run."""
     from torchtop.launch.sweep import unseen
+    from torchtop.session.paths import SessionError, sessions_root
 
     asked = getattr(args, "session", None)
     names = asked if isinstance(asked, list) else [asked]
-    runs = [run.session for run in unseen() if run.session in names]
+    try:
+        runs = [run.session for run in unseen(sessions_root()) if run.session in names]
+    except SessionError:
+        return ""  # there is no state directory to look in: that is the error being told
     return "".join(
         f"; {run} runs on, but its directory was deleted: torchtop stop {run}" for run in runs
     )

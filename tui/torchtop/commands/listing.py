@@ -18,6 +18,7 @@ from torchtop.session.paths import (
     list_sessions,
     liveness,
     read_json,
+    sessions_root,
 )
 from torchtop.session.presence import is_watched
 from torchtop.session.records import SCHEMA
@@ -26,7 +27,7 @@ from torchtop.session.tail import Tail
 
 def ls(args: argparse.Namespace) -> int:
     """List the sessions, newest first."""
-    left, hidden = all_leftovers(), unseen()
+    left, hidden = all_leftovers(sessions_root()), unseen(sessions_root())
     rows = [_row(paths, left) for paths in list_sessions()]
     if args.json:
         told = {"schema": SCHEMA, "sessions": rows, "leftovers": [_process(p) for p in left]}

@@ -148,12 +148,14 @@ class LiveController:
 
     def left_behind(self, session: Path | None) -> Sequence[LeftBehind]:
         """See `Controller`."""
-        left = sweep.all_leftovers()
+        left = sweep.all_leftovers(session.parent if session else session_paths.sessions_root())
         return _as_left([p for p in left if not session or sweep.is_of(p, SessionPaths(session))])
 
     def sweep(self, session: Path | None) -> Sequence[LeftBehind]:
         """See `Controller`."""
-        return _as_left(sweep.sweep(SessionPaths(session)) if session else sweep.sweep_all())
+        if session is None:
+            return _as_left(sweep.sweep_all(session_paths.sessions_root()))
+        return _as_left(sweep.sweep(SessionPaths(session)))
 
     def save_summary(self, session: Path) -> Path:
         """See `Controller`."""
@@ -193,7 +195,7 @@ def _goes_on(paths: SessionPaths) -> bool:
     """Whether a session runs, be it one whose directory was deleted."""
     if paths.root.is_dir():
         return session_paths.liveness(paths) in ("live", "starting")
-    return any(sweep.is_of(run, paths) for run in sweep.unseen())
+    return any(sweep.is_of(run, paths) for run in sweep.unseen(paths.root.parent))
 
 
 def _as_left(found: Sequence[sweep.Marked]) -> list[LeftBehind]:

@@ -206,7 +206,7 @@ def _failure(snapshot: Snapshot) -> Iterator[str]:
 def _what_is_lost(paths: SessionPaths) -> str:
     """What a session without an end has come to, and what can be done."""
     if not paths.root.is_dir():
-        run = next((run for run in unseen() if is_of(run, paths)), None)
+        run = next((run for run in unseen(paths.root.parent) if is_of(run, paths)), None)
         if run is None or run.supervisor is None:
             return f"{paths.root} was deleted, and its supervisor is gone"
         return (
@@ -214,7 +214,7 @@ def _what_is_lost(paths: SessionPaths) -> str:
             f"{run.supervisor.pid}); to stop it: torchtop stop {paths.id}"
         )
     gone = f"the supervisor is gone without a word; see {paths.root / 'supervisor.log'}"
-    left = [process for process in all_leftovers() if is_of(process, paths)]
+    left = [process for process in all_leftovers(paths.root.parent) if is_of(process, paths)]
     return gone + (f"; it left {named(left)}: torchtop stop {paths.id}" if left else "")
 
 

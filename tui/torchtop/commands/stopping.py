@@ -19,6 +19,7 @@ from torchtop.session.paths import (
     list_sessions,
     liveness,
     request_stop,
+    sessions_root,
 )
 
 _STOP_TIMEOUT_S = 60.0
@@ -70,14 +71,14 @@ def the_running() -> SessionPaths:
     if live:
         names = ", ".join(paths.id for paths in live[:5])
         raise UsageError(f"{len(live)} sessions are running: {names}; say which")
-    left = all_leftovers()
+    left = all_leftovers(sessions_root())
     hint = f"; lost sessions have left {named(left)}: torchtop stop --leftovers" if left else ""
     raise UsageError(f"no session is running{hint}")
 
 
 def _end_leftovers(paths: SessionPaths) -> int:
     """End what a session without a supervisor has left on this machine."""
-    found = [left for left in all_leftovers() if is_of(left, paths)]
+    found = [left for left in all_leftovers(paths.root.parent) if is_of(left, paths)]
     if not found:
         lost = "; its supervisor is gone, and no process of it is left on this machine"
         raise UsageError(f"{paths.id} is not running{lost if liveness(paths) == 'lost' else ''}")
@@ -85,11 +86,11 @@ def _end_leftovers(paths: SessionPaths) -> int:
 
 
 def _end_all() -> int:
-    found = all_leftovers()
+    found = all_leftovers(sessions_root())
     if not found:
         print("no lost session has left a process on this machine")
         return 0
-    return _told(found, sweep_all())
+    return _told(found, sweep_all(sessions_root()))
 
 
 def _told(found: list[Marked], remaining: list[Marked]) -> int:
@@ -108,7 +109,7 @@ def _told(found: list[Marked], remaining: list[Marked]) -> int:
 
 def _without_directory(reference: str) -> Marked | None:
     """The run of that id whose directory was deleted, if it still runs."""
-    return next((run for run in unseen() if run.session == reference), None)
+    return next((run for run in unseen(sessions_root()) if run.session == reference), None)
 
 
 def _stop_unseen(run: Marked, no_wait: bool) -> int:

@@ -56,8 +56,16 @@ def marked() -> list[Marked]:
     return found
 
 
-def all_leftovers() -> list[Marked]:
-    """The processes on this host whose session has no supervisor any more."""
+def all_leftovers(sessions: Path) -> list[Marked]:
+    """The processes on this host whose session has no supervisor any more.
+
+    Args:
+        sessions: the folder that holds the session directories; what others have is not theirs.
+    """
+    return [left for left in _leftovers() if _is_below(left, sessions)]
+
+
+def _leftovers() -> list[Marked]:
     return [
         left
         for left in marked()
@@ -65,9 +73,13 @@ def all_leftovers() -> list[Marked]:
     ]
 
 
+def _is_below(left: Marked, sessions: Path) -> bool:
+    return left.directory.parent.resolve() == sessions.resolve()
+
+
 def leftovers(paths: SessionPaths) -> list[Process]:
     """What one session has left on this host; a copy of its directory is another session."""
-    return [left.process for left in all_leftovers() if is_of(left, paths)]
+    return [left.process for left in _leftovers() if is_of(left, paths)]
 
 
 def is_of(left: Marked, paths: SessionPaths) -> bool:
@@ -75,12 +87,16 @@ def is_of(left: Marked, paths: SessionPaths) -> bool:
     return left.session == paths.id and left.directory.resolve() == paths.root.resolve()
 
 
-def unseen() -> list[Marked]:
+def unseen(sessions: Path) -> list[Marked]:
     """Runs that go on although their directory was deleted, by one process each.
 
     No file can ask anything of them; a SIGTERM to the supervisor stops them in order.
+
+    Args:
+        sessions: the folder that held their directories.
     """
-    runs = (run for run in marked() if run.supervisor and not run.directory.is_dir())
+    hidden = (run for run in marked() if run.supervisor and not run.directory.is_dir())
+    runs = (run for run in hidden if _is_below(run, sessions))
     return list({run.session: run for run in runs}.values())
 
 
@@ -113,7 +129,7 @@ def _same_namespace(pid: int) -> bool:
 
 def stop_unseen(paths: SessionPaths) -> bool:
     """Stop a run whose directory was deleted, by a signal; whether there was one to stop."""
-    supervisors = [run.supervisor for run in unseen() if is_of(run, paths)]
+    supervisors = [run.supervisor for run in unseen(paths.root.parent) if is_of(run, paths)]
     sent = [processes.send(s.pid, s.start_ticks, signal.SIGTERM) for s in supervisors if s]
     return any(sent)
 
@@ -129,20 +145,20 @@ def sweep(paths: SessionPaths) -> list[Marked]:
     return _end(lambda left: is_of(left, paths))
 
 
-def sweep_all() -> list[Marked]:
-    """End what all sessions without a supervisor have left on this host, as `sweep` does.
+def sweep_all(sessions: Path) -> list[Marked]:
+    """End what all sessions of a folder without a supervisor have left on this host, as `sweep`.
 
     Returns:
         What could not be ended.
     """
-    return _end(lambda _: True)
+    return _end(lambda left: _is_below(left, sessions))
 
 
 def _end(chosen: Callable[[Marked], bool]) -> list[Marked]:
     known: dict[int, Marked] = {}
 
     def remaining() -> list[Marked]:
-        known.update({left.process.pid: left for left in all_leftovers() if chosen(left)})
+        known.update({left.process.pid: left for left in _leftovers() if chosen(left)})
         # A process that is on its way out has no environment any more, but is still there.
         return [left for left in known.values() if _is_there(left.process)]
 
