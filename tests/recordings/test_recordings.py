@@ -126,3 +126,20 @@ def test_a_recording_is_small_and_speaks_of_no_machine(name: str) -> None:
     assert sum(file.stat().st_size for file in files) <= 300 << 10
     meta = json.loads((FIXTURES / name / "session.json").read_text())
     assert meta["cwd"].startswith("/home/user/")
+
+
+def test_a_session_that_was_judged_anew_is_shown_as_before(
+    session: SessionPaths, expected: dict[str, Any]
+) -> None:
+    # given a recording of another boot, whose verdicts were made again just now
+    analyses = [r for r in Tail(session.analysis).poll() if r["kind"] == "analysis"]
+    right = next(r for r in analyses if is_right(r.get("verdict"), expected))
+    replay = Replay(session.root)
+
+    # when it is looked at when its verdict had been found
+    shown = replay.at(right["mono_ns"])
+
+    # then that is what is seen, and the session is as long as it was
+    assert shown.analysis is not None
+    assert is_right(shown.analysis["verdict"], expected)
+    assert replay.end_ns - replay.start_ns < 60e9

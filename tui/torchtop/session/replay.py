@@ -15,7 +15,7 @@ from torchtop.session.paths import SessionPaths
 from torchtop.session.records import Record
 from torchtop.session.state import SessionState, Snapshot
 from torchtop.session.tail import SessionTail
-from torchtop.session.timeline import TimedFile
+from torchtop.session.timeline import TimedFile, is_of_later
 
 _SECOND_NS = 1_000_000_000
 _SERIES_NS = SERIES_SECONDS * _SECOND_NS
@@ -49,14 +49,17 @@ class Replay:
         ]
         tail = SessionTail(self.paths, skip=tuple(g.source for g in self._growing))
         self._whole: list[tuple[int, str, Record]] = sorted(
-            ((r.get("mono_ns") or 0, source, r) for source, r in tail.poll()),
+            (
+                (0 if is_of_later(r) else r.get("mono_ns") or 0, source, r)
+                for source, r in tail.poll()
+            ),
             key=lambda item: item[0],
         )
         self._bad, self._newer = tail.bad, tail.newer_schema
         # Nodes have clocks of their own; those of the first are the session's time.
         first = [g.file.first_ns for g in self._growing if g.file.first_ns is not None]
         last = [g.file.last_ns for g in self._growing if g.file.last_ns is not None]
-        stamps = [stamp for stamp, _, record in self._whole if "mono_ns" in record]
+        stamps = [stamp for stamp, _, _ in self._whole if stamp]
         self.start_ns: int = min([*first, *stamps], default=0)
         self.end_ns: int = max([*last, *stamps], default=0)
         self._now = self.start_ns

@@ -9,6 +9,7 @@ from typing import Any
 from torchtop.session.folds import DEVICE_METRICS, SERIES_SECONDS, NodeFold, RankFold, at
 from torchtop.session.records import Record
 from torchtop.session.snapshot import Gpu, Host, Point, Rank, Snapshot, Status
+from torchtop.session.timeline import is_of_later
 
 __all__ = [
     "DEVICE_METRICS",
@@ -74,7 +75,7 @@ class SessionState:
             self.malformed += 1
             return
         mono_ns = record.get("mono_ns")
-        if isinstance(mono_ns, int):
+        if isinstance(mono_ns, int) and not is_of_later(record):
             self.last_ns = max(self.last_ns, mono_ns)
 
     def _apply(self, source: str, record: Record) -> None:

@@ -38,9 +38,10 @@ class TimedFile:
         self.path = path
         self._without = without
         start = self._tail()
-        self.head = [r for r in start.poll(limit=_EDGE_BYTES) if r["kind"] in ("header", "facts")]
+        first = start.poll(limit=_EDGE_BYTES)
+        self.head = [r for r in first if r["kind"] in ("header", "facts")]
         self.newer_schema = start.newer_schema
-        self.first_ns = next(_stamps(self.head), None)
+        self.first_ns = next(_stamps(first), None)
         end = Tail(path, last_bytes=_EDGE_BYTES)
         self.last_ns = max(_stamps(end.poll()), default=None)
         self._cursor = self._tail()
@@ -79,8 +80,7 @@ class TimedFile:
 
     def _stamp_of(self, record: Record) -> int:
         """A record's time; that of the one before where it has none."""
-        stamp = record.get("mono_ns")
-        return stamp if isinstance(stamp, int) else self._time
+        return next(_stamps([record]), self._time)
 
     def _offset_of(self, mono_ns: int) -> int:
         """A place before the first record of a moment, and not far before it."""
@@ -104,7 +104,14 @@ class TimedFile:
 
 
 def _stamps(records: list[Record]) -> Iterator[int]:
-    return (r["mono_ns"] for r in records if isinstance(r.get("mono_ns"), int))
+    """The times of records."""
+    told = (r.get("mono_ns") for r in records if not is_of_later(r))
+    return (stamp for stamp in told if isinstance(stamp, int))
+
+
+def is_of_later(record: Record) -> bool:
+    """Whether a record may be of another time than the run: verdicts can be made again."""
+    return record["kind"] == "header" and record.get("role") == "analyst"
 
 
 def _stamp_after(file: BinaryIO, offset: int, end: int) -> int | None:
