@@ -230,3 +230,78 @@ def test_steps_of_many_seconds_are_no_hang() -> None:
 
     assert after(stream, 30, BACKWARD).verdict["kind"] == "COMPUTE-BOUND"
     assert after(stream, 60, BACKWARD).verdict["kind"] == "HUNG"
+
+
+def exits(stream: Stream, codes: dict[int, int], told_by: str = "process") -> Stream:
+    """That the scripts of these ranks have ended, or their processes."""
+    now = {"mono_ns": stream[-1][1]["mono_ns"]}
+    if told_by == "process":
+        files = {rank: source_of(rank).replace(".jsonl", ".process.jsonl") for rank in codes}
+        return [(files[r], now | {"kind": "exit", "code": code}) for r, code in codes.items()]
+    event = now | {"kind": "rank_exit", "signal": None}
+    ended = [event | {"rank": r, "process_pid": 100 + r, "code": c} for r, c in codes.items()]
+    return [("nodes/host/events.jsonl", record) for record in ended]
+
+
+@pytest.mark.parametrize("told_by", ["process", "supervisor"])
+@pytest.mark.parametrize("code", [0, 1])
+def test_ranks_whose_scripts_have_all_ended_do_not_hang(
+    stream: Stream, told_by: str, code: int
+) -> None:
+    # given interpreters that take long to end, while the probe writes on
+    ended = exits(stream, dict.fromkeys(range(3), code), told_by)
+
+    assert after(stream, 20, BACKWARD, more=ended).verdict["kind"] == "COMPUTE-BOUND"
+
+
+def test_a_rank_that_left_its_loop_early_is_told_while_the_others_wait(stream: Stream) -> None:
+    # given one whose script has ended, and whose process stays
+    ended = exits(stream, {2: 0})
+
+    verdict = after(stream, 15, BACKWARD | {2: "O1"}, more=ended).verdict
+
+    assert (verdict["kind"], verdict["severity"], verdict["rank"]) == ("HUNG", "critical", 2)
+    assert verdict["headline"].startswith("Rank 2 has ended: last seen between steps 14 s ago")
+    assert verdict["headline"].endswith("; the others wait")
+    assert verdict["evidence"][0].endswith("; its script has ended")
+
+
+def test_a_rank_that_failed_is_told_however_far_it_had_got(stream: Stream) -> None:
+    verdict = after(stream, 15, BACKWARD, more=exits(stream, {1: 1})).verdict
+
+    assert (verdict["kind"], verdict["rank"]) == ("HUNG", 1)
+    assert verdict["evidence"][0].endswith("; its script has ended with an error")
+
+
+def test_the_last_rank_to_finish_is_given_time_to_save(stream: Stream) -> None:
+    # given a first rank that saves or evaluates when the others have ended
+    ended, markers = exits(stream, {1: 0, 2: 0}), {0: "DX", 1: "DX", 2: "DX"}
+
+    late = after(stream, 45, markers, more=ended).verdict
+
+    assert after(stream, 20, markers, more=ended).verdict["kind"] == "COMPUTE-BOUND"
+    assert late["headline"] == "Rank 0 hangs: last seen between two epochs 44 s ago"
+
+
+def test_a_restarted_rank_has_not_ended(stream: Stream) -> None:
+    # given an end of the process that this one has taken the place of
+    (source, record), *_ = exits(stream, {0: 0})
+    begins = (source, record | {"kind": "header"})
+    ended = [(source, record), begins, *exits(stream, {1: 0, 2: 0})]
+
+    assert after(stream, 45, BACKWARD, more=ended).verdict["kind"] == "HUNG"
+
+
+def test_a_hang_before_the_first_verdict_is_a_verdict() -> None:
+    # given a rank that stops when too few steps are measured for any other
+    short = list(records(simulate(Job(ranks=(Rank(),) * 2, steps=20)), sampler=Sampler()))
+
+    out = after(short, 30, {0: "BC", 1: "D1"})
+
+    assert (out.verdict["kind"], out.verdict["severity"]) == ("HUNG", "critical")
+    assert not out.last["warming_up"]
+    minute = out.analyser.minute(short[-1][1]["mono_ns"] + 31 * SECOND_NS)
+    assert minute is not None
+    longest = max(minute["verdicts"], key=lambda verdict: float(verdict["seconds"]))
+    assert (longest["kind"], longest["rank"]) == ("HUNG", 1)
+    assert longest["seconds"] > 15

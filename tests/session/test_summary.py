@@ -472,3 +472,32 @@ def test_steps_that_no_minute_holds_are_counted(paths: SessionPaths) -> None:
     summary = build_summary(paths)
 
     assert (summary["steps"], summary["warmup_steps"], summary["recorded_steps"]) == (164, 10, 60)
+
+
+NEEDS = "a verdict needs 20 steps and 5 s after warm-up: the first 10 steps are left out"
+
+
+@pytest.mark.parametrize(
+    ("running", "headline"),
+    [
+        (False, "Too short for a verdict: it ended before enough steps were measured"),
+        (True, "Too early for a verdict: not enough steps have been measured yet"),
+    ],
+)
+def test_no_verdict_yet_is_told_with_what_it_needs(
+    paths: SessionPaths, monkeypatch: pytest.MonkeyPatch, running: bool, headline: str
+) -> None:
+    # given a run that was still being measured
+    told = {"headline": "Measuring: 3 s more until the first verdict", "evidence": [NEEDS]}
+    verdict = {"kind": "UNDECIDED", "rank": None, "phase": None, "seconds": 0.0, **told}
+    paths.history.unlink()
+    write(paths.history, "analyst", FIRST | {"verdicts": [verdict]})
+    if running:
+        paths.node("host-a").events.unlink()
+        write(paths.node("host-a").events, "supervisor")
+        monkeypatch.setattr("torchtop.session.summary.liveness", lambda _: "running")
+
+    summary = build_summary(paths)
+
+    assert (summary["status"] == "running") is running
+    assert (summary["verdict"]["headline"], summary["verdict"]["evidence"]) == (headline, [NEEDS])

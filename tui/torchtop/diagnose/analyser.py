@@ -13,6 +13,7 @@ from .align import Aligner
 from .candidate import Candidate
 from .context import Learnt, gather
 from .devices import NodeState
+from .endings import Endings
 from .frontier import FrontierStep
 from .liveness import nothing_to_judge
 from .pace import Paces
@@ -59,6 +60,7 @@ class Analyser:
         self._unrolled: list[FrontierStep] = []
         self._fresh: deque[int] = deque(maxlen=_DRAWN)
         self._unseen = Unseen()
+        self._endings = Endings()
         self._paths: dict[str, PurePosixPath] = {}
         self._rollup = Rollup()
         self._standing = Standing()
@@ -87,10 +89,13 @@ class Analyser:
             if path.parts[0] == "ranks" and path.name.endswith(".process.jsonl"):
                 rank, attempt = (int(part) for part in path.name.split("-")[:2])
                 self._unseen.take(rank, attempt, record)
+                self._endings.take_process(path.name, record)
             elif path.parts[0] == "ranks":
                 self._feed_rank(source, path.name, record)
             elif path.parts[0] == "nodes" and path.name == "devices.jsonl":
                 self._feed_node(path.parts[1], record)
+            elif path.parts[0] == "nodes" and path.name == "events.jsonl":
+                self._endings.take_event(record)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):
             self.malformed += 1
 
@@ -188,6 +193,7 @@ class Analyser:
         window = summarise(steps, self._cuda, self._limits, rare, recurring) if steps else None
         window = with_skipped(window, steps, self._limits) if window else None
         judged = self._judge(now_ns, window, steps, ready)
+        ready = ready or judged.verdict.kind == "HUNG"  # one that waits for no window
         told, last = self._conclude(now_ns, judged, window, ready), self._last_step()
         fresh = [report.millis(us) for us in self._fresh]
         self._fresh.clear()
@@ -260,6 +266,7 @@ class Analyser:
             now_ns=now_ns,
             limits=self._limits,
             unseen=self._unseen,
+            endings=self._endings,
         )
         if nothing is not None:
             return Judged(nothing, ())
@@ -277,7 +284,8 @@ class Analyser:
     def _warming_up(self, window: Window | None) -> Verdict:
         """What is missing until the first verdict."""
         limits = self._limits
-        after = f"the first {limits.warmup_steps} steps are left out"
+        need = f"{limits.window_steps} steps and {limits.window_s:.0f} s after warm-up"
+        after = f"a verdict needs {need}: the first {limits.warmup_steps} steps are left out"
         if window is None or window.from_step < limits.warmup_steps:
             done = 0 if window is None else window.to_step
             left = max(1, limits.warmup_steps - done)
@@ -288,7 +296,7 @@ class Analyser:
         missing += [f"{max(1, seconds)} s"] if seconds or not steps else []
         return undecided(
             f"Measuring: {words.a_list(missing)} more until the first verdict",
-            f"it needs {limits.window_steps} steps and {limits.window_s:.0f} s; {after}",
+            after,
         )
 
     def _learn_loader_periods(self, window: Window) -> None:

@@ -5,7 +5,7 @@ a rank that does not get there holds the others up wherever they next need it, w
 than where it is itself: at the end of backward, or some steps later where a queue hides that a GPU
 waits. The rank that has got least far is the one that they wait for. Where all have got about as
 far, it is none of them. One that writes nothing any more has been stopped altogether, or has ended;
-then it is that one.
+then it is that one. A rank whose script has ended hangs no more, but others may wait for it.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class _Scene(NamedTuple):
     """Ranks whose probe still writes."""
     lives: Collection[int]
     """Ranks whose process is known to be there."""
+    over: Mapping[int, bool]
+    """Ranks whose script has ended, and whether with an error."""
 
 
 def find(
@@ -52,8 +54,11 @@ def find(
     now_ns: int,
     patience_s: float,
     limits: Thresholds,
+    over: Mapping[int, bool],
 ) -> Verdict | None:
     """Ranks that have all passed no marker for long, while at least one of them lives.
+
+    Those whose script has ended do not count: none hangs where it has everywhere.
 
     Args:
         ranks: by rank.
@@ -61,20 +66,27 @@ def find(
         now_ns: the present, on the clock of the lowest rank's host.
         patience_s: how long is long.
         limits: thresholds.
+        over: ranks whose script has ended, and whether with an error.
     """
+    going = ranks.keys() - over.keys()
     told = {rank: marker_age_s(ranks, state, now_ns) for rank, state in ranks.items()}
     ages = {rank: age for rank, age in told.items() if age is not None}
-    if len(ages) < len(ranks) or min(ages.values()) < patience_s:
+    if not going or len(ages) < len(ranks):
+        return None
+    youngest_s = min(ages[rank] for rank in going)
+    if youngest_s < patience_s:
         return None
     writes = {rank for rank, state in ranks.items() if is_alive(ranks, state, now_ns)}
     lives = writes | {r for r, state in ranks.items() if _has_process(state, nodes, now_ns)}
-    if not lives:
+    if not lives & going:
         return None
-    scene = _Scene(ranks, ages, writes, lives)
+    scene = _Scene(ranks, ages, writes, lives, over)
     behind = _behind(scene)
-    may_save = min(ages.values()) < limits.unmeasured_s and any(
-        ranks[rank].beats[-1].marker in _BETWEEN for rank in behind or ranks
+    may_save = youngest_s < limits.unmeasured_s and any(
+        ranks[rank].beats[-1].marker in _BETWEEN for rank in going.intersection(behind or ranks)
     )
+    if may_save and over:
+        return None  # the last to finish: it saves or evaluates at the end
     alone = behind[0] if len(behind) == 1 else None
     return Verdict(
         "HUNG",
@@ -88,7 +100,7 @@ def find(
             *(("a long checkpoint would look the same so far",) if may_save else ()),
         ),
         advice=_unhang(ranks, behind[0] if behind else min(ages), bool(behind)),
-        cause="silent" if len(writes) < len(ranks) else None,
+        cause="silent" if going - writes else None,
     )
 
 
@@ -100,7 +112,14 @@ def _has_process(state: RankState, nodes: Mapping[str, NodeState], now_ns: int) 
 
 def _behind(scene: _Scene) -> list[int]:
     """The ranks that the others wait for; none where all have got equally far."""
-    every = sorted(scene.ages_s)
+    going = [rank for rank in sorted(scene.ages_s) if rank not in scene.over]
+    first = min(_place(scene.ranks[rank]) for rank in going)
+    left = [r for r, bad in scene.over.items() if bad or _place(scene.ranks[r]) < first]
+    return sorted(left) or _least_far(scene, going) or (going if scene.over else [])
+
+
+def _least_far(scene: _Scene, every: Sequence[int]) -> list[int]:
+    """Those of these ranks that hold the others of them up; none where all are equally far."""
     silent = [rank for rank in every if rank not in scene.writes]
     if silent and len(silent) < len(every):
         gone = [rank for rank in silent if rank not in scene.lives]
@@ -121,8 +140,10 @@ def _place(state: RankState) -> tuple[int, int]:
 
 def _headline(scene: _Scene, behind: Sequence[int]) -> str:
     """Which ranks hang, where they were last seen and when, and what the others do."""
-    many = len(scene.ranks) - len(behind) > 1
-    rest = "" if not behind else "; the others wait" if many else "; the other waits"
+    wait = len(scene.ranks.keys() - scene.over.keys() - set(behind))
+    rest = (
+        "" if not behind or not wait else "; the other waits" if wait == 1 else "; the others wait"
+    )
     chosen = behind or sorted(scene.ages_s)
     places = {_where(scene.ranks[rank]) for rank in chosen}
     where = f"{places.pop()} " if len(places) == 1 else ""
@@ -130,7 +151,9 @@ def _headline(scene: _Scene, behind: Sequence[int]) -> str:
     if len(scene.ranks) == 1:
         return words.headline(f"The run hangs: {seen}")
     does = "hangs" if len(chosen) == 1 else "hang"
-    if behind and behind[0] not in scene.writes:
+    if behind and behind[0] in scene.over:
+        does = "has ended" if len(chosen) == 1 else "have ended"
+    elif behind and behind[0] not in scene.writes:
         does = "is " if len(chosen) == 1 else "are "
         does += "silent" if behind[0] in scene.lives else "gone"
     who = words.capital(words.ranks(chosen)) if behind else _all(len(chosen))
@@ -156,11 +179,14 @@ def _last_seen(scene: _Scene, behind: Sequence[int]) -> list[str]:
     found = []
     for rank in ordered[:_MOST_RANKS]:
         state = scene.ranks[rank]
-        waits = "waits, " if behind and rank not in behind else "was "
-        seen = f"rank {rank} {waits}last seen {state.doing()}, {words.age(scene.ages_s[rank])} ago"
+        waits = behind and rank not in behind and rank not in scene.over
+        seen = f"rank {rank} {'waits,' if waits else 'was'} last seen {state.doing()}"
+        seen += f", {words.age(scene.ages_s[rank])} ago"
         step = state.beats[-1].step
         seen += f", in step {step}" if step is not None else ""
-        if rank not in scene.writes:
+        if rank in scene.over:
+            seen += "; its script has ended" + (" with an error" if scene.over[rank] else "")
+        elif rank not in scene.writes:
             alive = rank in scene.lives
             seen += "; it writes nothing any more" if alive else "; its process is gone"
         found.append(seen)

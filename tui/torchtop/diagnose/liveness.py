@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from . import hang, report, words
 from .ages import Ranks, age_ns, is_alive
 from .devices import NodeState
+from .endings import Endings
 from .frontier import FrontierStep
 from .thresholds import Thresholds
 from .unseen import Unseen
@@ -24,6 +25,7 @@ def nothing_to_judge(
     now_ns: int,
     limits: Thresholds,
     unseen: Unseen,
+    endings: Endings,
 ) -> Verdict | None:
     """Why the steps at hand do not say what the run does now; None where they do.
 
@@ -36,6 +38,7 @@ def nothing_to_judge(
         now_ns: the present, on the clock of the lowest rank's host.
         limits: thresholds.
         unseen: ranks whose probe took itself out.
+        endings: ranks whose script has ended.
     """
     expected = range(world_size or unseen.world_size or 0)
     absent = [rank for rank in expected if rank not in ranks]
@@ -50,7 +53,7 @@ def nothing_to_judge(
             f"{len(ranks)} of {world_size} ranks report",
         )
     patience_s = _patience_s(ranks, window, limits)
-    hung = hang.find(ranks, nodes, now_ns, patience_s, limits)
+    hung = hang.find(ranks, nodes, now_ns, patience_s, limits, endings.of(ranks))
     longest_s = max(limits.unmeasured_s, patience_s)
     return hung or unseen.verdict(expected) or _unmeasured(ranks, steps, now_ns, longest_s)
 

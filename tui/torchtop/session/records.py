@@ -138,7 +138,7 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
 ``analysis.jsonl`` (the analyst of node 0, once a second)
     ``analysis``   step (last step that all ranks finished), steps (count since the start),
                    window {from_step, to_step, steps (all), recorded, seconds} or null,
-                   warming_up (bool),
+                   warming_up (bool; false once the verdict is HUNG, which needs no window),
                    step_ms {mean, p50, p95, p99, max} of the window,
                    throughput {samples_per_s, tokens_per_s, steps_per_s} summed over ranks,
                    phases {phase: {ms, share}}: the frontier across ranks; ms sum to the step,

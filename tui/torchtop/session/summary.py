@@ -19,7 +19,8 @@ from torchtop.session.tail import Tail
 _EDGE_BYTES = 512 << 10
 """Facts stand at the start of a rank's file and the last totals at its end: both ends are read."""
 
-_TOO_SHORT = "Too short for a verdict: it ended while it was warming up"
+_TOO_SHORT = "Too short for a verdict: it ended before enough steps were measured"
+_TOO_EARLY = "Too early for a verdict: not enough steps have been measured yet"
 
 _OF_A_REQUEST = {"id", "requested_by"}
 
@@ -82,7 +83,7 @@ def build_summary(paths: SessionPaths) -> dict[str, Any]:
         **_steps(total, min((rank.steps_done for rank in ranks), default=None)),
         "phases": _shares(total["phases_us"], total["recorded"]),
         "ranks": _ranks(ranks, total["ranks"]),
-        **_verdicts(minutes, trained=bool(ranks)),
+        **_verdicts(minutes, trained=bool(ranks), running=status == "running"),
         "hints": [str(e.get("message")) for e in events if e["kind"] == "hint"],
         "probe": _probe(ranks),
         "loss": _loss(minutes),
@@ -331,11 +332,12 @@ def _energy(records: list[Record], position: int) -> float | None:
     return round(float(read[-1] - read[0]), 1)
 
 
-def _verdicts(minutes: list[Record], trained: bool) -> dict[str, Any]:
+def _verdicts(minutes: list[Record], trained: bool, running: bool) -> dict[str, Any]:
     """Verdicts of the run, the longest as ``verdict`` too, and the findings that stood beside."""
     verdicts = _longest_first(minutes, "verdicts") if trained else []
-    if verdicts and verdicts[0]["kind"] == "UNDECIDED" and not verdicts[0]["seconds"]:
-        verdicts[0] |= {"headline": _TOO_SHORT, "evidence": []}
+    too_short = bool(verdicts) and verdicts[0]["kind"] == "UNDECIDED" and not verdicts[0]["seconds"]
+    if too_short:  # its evidence tells what is needed
+        verdicts[0] |= {"headline": _TOO_EARLY if running else _TOO_SHORT}
     return {
         "verdicts": verdicts,
         "verdict": verdicts[0] if verdicts else None,
