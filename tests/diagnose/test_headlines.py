@@ -178,9 +178,14 @@ def test_ranks_that_hang_or_are_missing_are_told_in_a_line(many: int) -> None:
         ranks: Ranks = {
             MOST + n: state(MOST + n, marker, 10**9 + (n >= behind)) for n in range(many)
         }
-        verdict = find_hang(ranks, {}, START_NS, 8.0, DEFAULT)
+        verdict = find_hang(ranks, {}, START_NS, 8.0, DEFAULT, {})
         assert verdict is not None
         assert fits(verdict.headline), verdict.headline
+        if 0 < behind < many:
+            ended = {MOST + n: True for n in range(behind)}
+            verdict = find_hang(ranks, {}, START_NS, 8.0, DEFAULT, ended)
+            assert verdict is not None and " ended: " in verdict.headline
+            assert fits(verdict.headline), verdict.headline
     unseen = Unseen()
     for rank in range(MOST - many, MOST):
         unseen.take(rank, 0, {"kind": "probe", "disabled": LONG})
