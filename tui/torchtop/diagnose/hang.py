@@ -71,10 +71,8 @@ def find(
     going = ranks.keys() - over.keys()
     told = {rank: marker_age_s(ranks, state, now_ns) for rank, state in ranks.items()}
     ages = {rank: age for rank, age in told.items() if age is not None}
-    if not going or len(ages) < len(ranks):
-        return None
-    youngest_s = min(ages[rank] for rank in going)
-    if youngest_s < patience_s:
+    youngest_s = min((ages.get(rank, 0.0) for rank in going), default=0.0)
+    if len(ages) < len(ranks) or youngest_s < patience_s or not going:
         return None
     writes = {rank for rank, state in ranks.items() if is_alive(ranks, state, now_ns)}
     lives = writes | {r for r, state in ranks.items() if _has_process(state, nodes, now_ns)}
@@ -82,9 +80,7 @@ def find(
         return None
     scene = _Scene(ranks, ages, writes, lives, over)
     behind = _behind(scene)
-    may_save = youngest_s < limits.unmeasured_s and any(
-        ranks[rank].beats[-1].marker in _BETWEEN for rank in going.intersection(behind or ranks)
-    )
+    may_save = youngest_s < limits.unmeasured_s and _between_steps(scene, behind)
     if may_save and over:
         return None  # the last to finish: it saves or evaluates at the end
     alone = behind[0] if len(behind) == 1 else None
@@ -102,6 +98,12 @@ def find(
         advice=_unhang(ranks, behind[0] if behind else min(ages), bool(behind)),
         cause="silent" if going - writes else None,
     )
+
+
+def _between_steps(scene: _Scene, behind: Sequence[int]) -> bool:
+    """Whether one that is waited for, or any where none is, may be doing what is no training."""
+    chosen = [rank for rank in behind or scene.ranks if rank not in scene.over]
+    return any(scene.ranks[rank].beats[-1].marker in _BETWEEN for rank in chosen)
 
 
 def _has_process(state: RankState, nodes: Mapping[str, NodeState], now_ns: int) -> bool:
