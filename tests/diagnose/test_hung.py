@@ -261,7 +261,7 @@ def test_a_rank_that_left_its_loop_early_is_told_while_the_others_wait(stream: S
     verdict = after(stream, 15, BACKWARD | {2: "O1"}, more=ended).verdict
 
     assert (verdict["kind"], verdict["severity"], verdict["rank"]) == ("HUNG", "critical", 2)
-    assert verdict["headline"].startswith("Rank 2 has ended: last seen between steps 14 s ago")
+    assert verdict["headline"].startswith("Rank 2 ended: last seen between steps 14 s ago")
     assert verdict["headline"].endswith("; the others wait")
     assert verdict["evidence"][0].endswith("; its script has ended")
 

@@ -154,7 +154,7 @@ def _headline(scene: _Scene, behind: Sequence[int]) -> str:
         return words.headline(f"The run hangs: {seen}")
     does = "hangs" if len(chosen) == 1 else "hang"
     if behind and behind[0] in scene.over:
-        does = "has ended" if len(chosen) == 1 else "have ended"
+        does = "ended"
     elif behind and behind[0] not in scene.writes:
         does = "is " if len(chosen) == 1 else "are "
         does += "silent" if behind[0] in scene.lives else "gone"
