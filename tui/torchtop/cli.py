@@ -30,7 +30,10 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(_USAGE, f"torchtop: {message} (see: {self.prog} --help)\n")
+        from torchtop.commands.text import one_line
+
+        # Most of argparse's complaints quote what was typed as it was typed.
+        self.exit(_USAGE, f"torchtop: {one_line(message)} (see: {self.prog} --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,11 +61,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.close()  # the reader of a pipe (head, say) has seen enough
         return 0
     except UsageError as error:
-        return _fail(str(error), error.status)
+        return _fail(str(error), error.status, error.whole)
     except LaunchError as error:
         return _fail(str(error), error.exit_status)
     except SessionError as error:
-        return _fail(f"{error}{_runs_on(args)}", _USAGE)
+        return _fail(_no_home(args) or f"{error}{_runs_on(args)}", _USAGE)
     except KeyboardInterrupt:
         return _STOPPED
     except Exception as error:
@@ -71,15 +74,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(report(error, "torchtop"), 1)
 
 
+def _no_home(args: argparse.Namespace) -> str | None:
+    """Where a session cannot be found because the state directory is none."""
+    from torchtop.commands.errors import unusable_home
+    from torchtop.session.paths import SessionError
+
+    try:
+        return None if any("/" in (name or "") for name in _asked(args)) else unusable_home()
+    except SessionError:
+        return None  # there is no home directory: that is the error being told
+
+
+def _asked(args: argparse.Namespace) -> list[str | None]:
+    """The sessions that a command names."""
+    asked = getattr(args, "session", None)
+    return asked if isinstance(asked, list) else [asked]
+
+
 def _runs_on(args: argparse.Namespace) -> str:
     """Where a session cannot be found because its directory was deleted over a living run."""
     from torchtop.launch.sweep import unseen
     from torchtop.session.paths import SessionError, sessions_root
 
-    asked = getattr(args, "session", None)
-    names = asked if isinstance(asked, list) else [asked]
     try:
-        runs = [run.session for run in unseen(sessions_root()) if run.session in names]
+        runs = [run.session for run in unseen(sessions_root()) if run.session in _asked(args)]
     except SessionError:
         return ""  # there is no state directory to look in: that is the error being told
     return "".join(
@@ -87,10 +105,11 @@ def _runs_on(args: argparse.Namespace) -> str:
     )
 
 
-def _fail(message: str, status: int) -> int:
-    line = "".join(c if c.isprintable() else "�" for c in " ".join(message.splitlines()))
+def _fail(message: str, status: int, whole: bool = False) -> int:
+    from torchtop.commands.text import one_line
+
     with contextlib.suppress(OSError):  # nobody may be there to read it
-        print(f"torchtop: {line}", file=sys.stderr)
+        print(f"torchtop: {one_line(message, whole)}", file=sys.stderr)
     return status
 
 

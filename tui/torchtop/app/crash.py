@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 
 from torchtop.app.text import clean
-from torchtop.session.paths import SessionError, home, private_dir
+from torchtop.session.paths import SessionError, home, list_sessions, liveness, private_dir
 
 FILE_NAME = "viewer-error.txt"
 """In the state directory; the last one alone is kept."""
@@ -23,10 +23,17 @@ def report(error: BaseException, what_ended: str = "the viewer") -> str:
     what = clean(f"{type(error).__name__}: {error}", 200)
     written = _write(story)
     details = f"details in {written}" if written else "its details could not be written down"
-    return (
-        f"{what_ended} ended by a mistake of its own ({what}); {details}; "
-        f"training goes on: torchtop attach shows it again"
+    return f"{what_ended} ended by a mistake of its own ({what}); {details}" + (
+        "; training goes on: torchtop attach shows it again" if _trains() else ""
     )
+
+
+def _trains() -> bool:
+    """Whether a session runs that could be watched again."""
+    try:
+        return any(liveness(paths) in ("live", "starting") for paths in list_sessions())
+    except Exception:  # its mistake may be the very one that is being told
+        return False
 
 
 def _write(story: str) -> Path | None:

@@ -14,6 +14,7 @@ from torchtop.commands.text import safe
 from torchtop.export.source import Source
 from torchtop.session.load import load
 from torchtop.session.paths import SessionError, safe_name
+from torchtop.session.there import is_dir
 
 FORMATS = ("csv", "perfetto", "tensorboard")
 
@@ -31,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     if loaded.running:
         print(f"{safe(loaded.paths.id)} is running: this is what there is so far", file=sys.stderr)
     made = _write(source, args.format, args.output)
-    print(made)
+    print(safe(made))
     return 0
 
 
@@ -60,7 +61,7 @@ def new_file(path: Path) -> Iterator[Path]:
     Raises:
         UsageError: it cannot be written.
     """
-    if path.is_dir():
+    if is_dir(path):
         raise UsageError(f"{safe(path)} is a directory; name a file: -o FILE")
     # The name's end stays: it may say that the content is to be compressed.
     partial = path.with_name(f".partial-{path.name}")

@@ -7,7 +7,7 @@ import json
 import sys
 
 from torchtop.commands.errors import here
-from torchtop.commands.text import safe
+from torchtop.commands.text import one_line, safe
 
 
 def workloads(args: argparse.Namespace) -> int:
@@ -19,7 +19,7 @@ def workloads(args: argparse.Namespace) -> int:
         print(json.dumps(catalog.as_json(), indent=1))
         return 0
     for problem in catalog.problems:
-        print(f"torchtop: {problem}", file=sys.stderr)
+        print(f"torchtop: {one_line(problem)}", file=sys.stderr)
     if args.workload:
         entry = catalog.find(args.workload)
         print(f"{entry.name}: {safe(entry.summary)}")

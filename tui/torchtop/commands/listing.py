@@ -7,12 +7,14 @@ import json
 import time
 from typing import Any
 
+from torchtop.commands.errors import unusable_home
 from torchtop.commands.text import duration, named, number, safe, table
 from torchtop.launch.processes import is_running
 from torchtop.launch.sweep import Marked, all_leftovers, is_of, unseen
 from torchtop.session.overview import standing
 from torchtop.session.paths import (
     Liveness,
+    SessionError,
     SessionPaths,
     describe,
     list_sessions,
@@ -27,11 +29,13 @@ from torchtop.session.tail import Tail
 
 def ls(args: argparse.Namespace) -> int:
     """List the sessions, newest first."""
+    if told := unusable_home():
+        raise SessionError(told)
     left, hidden = all_leftovers(sessions_root()), unseen(sessions_root())
     rows = [_row(paths, left) for paths in list_sessions()]
     if args.json:
-        told = {"schema": SCHEMA, "sessions": rows, "leftovers": [_process(p) for p in left]}
-        print(json.dumps({**told, "without_directory": [_process(p) for p in hidden]}, indent=1))
+        listed = {"schema": SCHEMA, "sessions": rows, "leftovers": [_process(p) for p in left]}
+        print(json.dumps({**listed, "without_directory": [_process(p) for p in hidden]}, indent=1))
         return 0
     print(_table(rows) if rows else "no sessions yet; start one with: torchtop run WORKLOAD")
     for line in [*_problems(rows), *_left_lines(left), *_hidden_lines(hidden)]:

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from torchtop.app.gone import GONE, silence
-from torchtop.commands.text import duration, named, number, safe
+from torchtop.commands.text import duration, named, number, one_line, safe
 from torchtop.launch.sweep import all_leftovers, is_of, unseen
 from torchtop.session.ephemeral import reference
 from torchtop.session.failure import failure_of
@@ -68,7 +68,7 @@ def watch(paths: SessionPaths, interval_s: float = 1.0, owner: bool = True) -> i
 
 def _watch(paths: SessionPaths, interval_s: float, signals: _Signals) -> int:
     follower, output = Follower(paths.root), _Output()
-    print(f"session {paths.id}  ({paths.root})", flush=True)
+    print(f"session {paths.id}  ({safe(paths.root)})", flush=True)
     if problem := describe(paths).get("problem"):
         _tell(f"{problem}: what was started, and how, is not known")
     due, told = time.monotonic(), set[str]()
@@ -184,7 +184,7 @@ def farewell(paths: SessionPaths, snapshot: Snapshot) -> int:
     status = "deleted" if gone else snapshot.status
     print(f"{status}: {message}" if message else status)
     if summary:
-        print(f"summary: {paths.summary_text}")
+        print(f"summary: {safe(paths.summary_text)}")
     sys.stdout.flush()
     if status in ("lost", "deleted"):
         _tell(_what_is_lost(paths))
@@ -235,7 +235,7 @@ def _closing(summary: Mapping[str, Any]) -> str:
 
 
 def _tell(message: str) -> None:
-    print(f"torchtop: {message}", file=sys.stderr, flush=True)
+    print(f"torchtop: {one_line(message)}", file=sys.stderr, flush=True)
 
 
 class _Signals:

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     path = Path(args.output or f"{safe_name(found.id, 100)}.html")
     with new_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
-    print(path)
+    print(safe(path))
     return 0
 
 

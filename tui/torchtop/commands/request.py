@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torchtop.commands.errors import UsageError, here
 from torchtop.commands.placement import Wish, place
-from torchtop.commands.text import safe
+from torchtop.commands.text import one_line, safe
 from torchtop.diagnose.thresholds import Thresholds
 from torchtop.launch import config
 from torchtop.launch.catalog import Catalog, Entry, load_catalog
@@ -20,6 +20,7 @@ from torchtop.launch.interpreter import Interpreter, inspect
 from torchtop.launch.spec import LaunchSpec
 from torchtop.session import redact
 from torchtop.session.paths import home
+from torchtop.session.there import exists
 from torchtop_workloads.faults import FAULTS
 from torchtop_workloads.registry import FAULT_PREFIX, find
 
@@ -176,7 +177,7 @@ def _in_processes(spec: LaunchSpec, entry: Entry, wish: Wish) -> LaunchSpec:
 
 
 def _to_stderr(line: str) -> None:
-    print(f"torchtop: {line}", file=sys.stderr)
+    print(f"torchtop: {one_line(line)}", file=sys.stderr)
 
 
 def _placed(spec: LaunchSpec, wish: Wish, python: str | None, tell: Tell) -> LaunchSpec:
@@ -221,7 +222,7 @@ def find_entry(catalog: Catalog, target: str) -> Entry | None:
     for entry in catalog.entries:
         if entry.name == target:
             return entry
-    if Path(target).exists():
+    if exists(Path(target)):
         return None
     for problem in catalog.problems:
         _to_stderr(problem)
@@ -255,7 +256,9 @@ def consent(entry: Entry, yes: bool) -> None:
         told = f"{entry.name} is defined in {own.file} and runs:\n  {own.shown_command()}\n"
         if not sys.stdin.isatty():
             command = own.shown_command()
-            raise UsageError(f"{entry.name} runs: {command} -- agree to it once with --yes")
+            raise UsageError(
+                f"{entry.name} runs: {command} -- agree to it once with --yes", whole=True
+            )
         sys.stderr.write(told + "Start it, now and from now on? [y/N] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):

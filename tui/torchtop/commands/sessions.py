@@ -97,7 +97,7 @@ def _made_s(paths: SessionPaths) -> float:
 
 
 def _age_s(text: str) -> float:
-    found = re.fullmatch(r"(\d+)([smhdw])", text)
+    found = re.fullmatch(r"([0-9]{1,9})([smhdw])", text)
     if not found:
         raise UsageError(
             f"--older-than {safe(text)}: write a number and s, m, h, d or w, as in 30d"

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from torchtop.commands import sweep_text
-from torchtop.commands.errors import UsageError, here
+from torchtop.commands.errors import UsageError, here, unusable_home
 from torchtop.commands.request import consent
 from torchtop.commands.run import has_screen
 from torchtop.commands.sweep_plan import Machine, make_plan
@@ -88,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     """The sweeps, newest first."""
+    if told := unusable_home():
+        raise SessionError(told)
     found = []
     for paths in list_sweeps():
         with contextlib.suppress(SessionError):

@@ -221,9 +221,9 @@ def _numbers(text: str | None, option: str) -> list[int]:
     """Whole numbers of at least 1, each once, in order."""
     found = []
     for word in _words(text, option):
-        if not word.isdigit() or int(word) < 1:
+        if not word.isdecimal() or len(word) > 9 or int(word) < 1:
             raise UsageError(
-                f"{option} {safe(text or '')}: give numbers of at least 1, as in 1,2,4"
+                f"{option} {safe(text or '')}: give whole numbers of at least 1, as in 1,2,4"
             )
         found.append(int(word))
     return sorted(set(found))

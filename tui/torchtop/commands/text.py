@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from torchtop.launch.sweep import Marked
+
+_LINE = 1500
+"""Characters of a message; the longest of ours have a third of it."""
 
 _NAMED = 4
 """Processes that are named in a line."""
@@ -14,6 +18,24 @@ def safe(text: object, limit: int | None = None) -> str:
     """Foreign text as one line that cannot move the cursor or change colours."""
     flat = "".join(c if c.isprintable() else "�" for c in str(text))
     return flat if limit is None or len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def one_line(text: str, whole: bool = False) -> str:
+    """A message as one line for a terminal, in which what was typed or read is not too long.
+
+    Args:
+        text: the message.
+        whole: clean it, and leave nothing out.
+    """
+    flat = safe(" ".join(text.splitlines()))
+    if whole:
+        return flat
+    words = re.sub(r"\S{256,}", lambda word: _middle_out(word[0], 120, 60), flat)
+    return words if len(words) <= _LINE else _middle_out(words, _LINE * 2 // 3, _LINE // 4)
+
+
+def _middle_out(text: str, head: int, tail: int) -> str:
+    return f"{text[:head]}…{text[-tail:]}"
 
 
 def duration(seconds: float | None) -> str:

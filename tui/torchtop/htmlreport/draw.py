@@ -140,9 +140,8 @@ def time_axis(axes: Axes, length_s: float) -> None:
 
 
 def _round_step(wanted: float) -> float:
-    return next(
-        step for step in (0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 240, 1e9) if step >= wanted
-    )
+    steps = (0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 240)
+    return next((step for step in steps if step >= wanted), wanted)
 
 
 def legend(entries: list[tuple[str, str]]) -> Markup:

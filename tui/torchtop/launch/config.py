@@ -243,8 +243,12 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}): see its mode") from None
+    try:
+        _refuse_foreign(path, os.fstat(fd))  # before fdopen, which refuses a directory by itself
+    except ConfigError:
+        os.close(fd)
+        raise
     with os.fdopen(fd, "rb") as file:
-        _refuse_foreign(path, os.fstat(fd))
         content = file.read(_LIMIT_BYTES + 1)
     if len(content) > _LIMIT_BYTES:
         raise ConfigError(f"{path}: larger than 1 MiB, which no configuration is: not read")

@@ -17,6 +17,7 @@ import psutil
 from torchtop.launch.cgroup import Cgroup, hierarchies
 from torchtop.launch.findings import Finding
 from torchtop.session import paths
+from torchtop.session.there import exists
 
 _GIB = 1 << 30
 
@@ -64,7 +65,7 @@ def _open_files() -> Iterator[Finding]:
 
 def _state_directory() -> Iterator[Finding]:
     home = paths.home()
-    place = next(folder for folder in (home, *home.parents) if folder.exists())
+    place = next(folder for folder in (home, *home.parents) if exists(folder))
     free = shutil.disk_usage(place).free
     value = f"{home}, {_size(free)} free"
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):

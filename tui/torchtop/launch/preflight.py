@@ -19,6 +19,7 @@ from torchtop.launch.sharing import shared_gpus
 from torchtop.launch.spec import SCRIPT_STATUS, LaunchError, LaunchSpec
 from torchtop.session.paths import home
 from torchtop.session.room import RESERVE_BYTES
+from torchtop.session.there import exists, is_dir, is_file
 
 _DISK_MINIMUM_BYTES = 2 * RESERVE_BYTES
 """A day of one rank is under 100 MB of records; with less than the reserve none is written."""
@@ -93,7 +94,7 @@ def check(spec: LaunchSpec, gpus: int | None = None) -> Readiness:
     if spec.nproc < 1:
         raise LaunchError(f"--nproc {spec.nproc}: at least one process is needed")
     cwd = Path(spec.cwd).expanduser()
-    if not cwd.is_dir():
+    if not is_dir(cwd):
         raise LaunchError(f"the working directory {cwd} does not exist")
     known = gpus if gpus is not None else len(spec.gpu_uuids) or count_gpus()
     _check_devices(spec, known)
@@ -138,9 +139,9 @@ def _check_command(spec: LaunchSpec, cwd: Path) -> None:
     if "/" not in name and shutil.which(name, path=spec.env.get("PATH")):
         return
     path = cwd / name
-    if "/" in name and path.is_file() and os.access(path, os.X_OK):
+    if "/" in name and is_file(path) and os.access(path, os.X_OK):
         return
-    if path.is_file():
+    if is_file(path):
         by = "python" if name.endswith(".py") else "bash"
         raise LaunchError(f"{name} is no program; give the one that runs it: run -- {by} {name}")
     raise LaunchError(f"there is no command {name}")
@@ -171,7 +172,7 @@ def _place(spec: LaunchSpec) -> Path:
 
 
 def _free_bytes(place: Path) -> int | None:
-    while not place.exists() and place != place.parent:
+    while not exists(place) and place != place.parent:
         place = place.parent
     try:
         return shutil.disk_usage(place).free
@@ -202,9 +203,9 @@ def _warnings(spec: LaunchSpec) -> list[str]:
 
 
 def _check_is_file(path: Path, shown: str) -> None:
-    if path.is_dir():
+    if is_dir(path):
         raise LaunchError(f"{shown} is a directory, not a Python script")
-    if not path.exists():
+    if not exists(path):
         raise LaunchError(f"there is no script {shown}")
     if not os.access(path, os.R_OK):
         raise LaunchError(f"{shown} cannot be read: permission denied")

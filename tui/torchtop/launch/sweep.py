@@ -12,6 +12,7 @@ from pathlib import Path
 from torchtop.launch import processes
 from torchtop.launch.processes import Process
 from torchtop.session.paths import SessionPaths, is_locked
+from torchtop.session.there import is_dir
 
 _TERM_S = 2.0
 _KILL_S = 5.0
@@ -95,7 +96,7 @@ def unseen(sessions: Path) -> list[Marked]:
     Args:
         sessions: the folder that held their directories.
     """
-    hidden = (run for run in marked() if run.supervisor and not run.directory.is_dir())
+    hidden = (run for run in marked() if run.supervisor and not is_dir(run.directory))
     runs = (run for run in hidden if _is_below(run, sessions))
     return list({run.session: run for run in runs}.values())
 

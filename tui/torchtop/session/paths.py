@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from torchtop.session.records import SCHEMA, finite
+from torchtop.session.values import decode
 
 Liveness = Literal["starting", "live", "ended", "lost"]
 
@@ -225,7 +226,7 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object from a file, or None when it is absent or not one."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        value = decode(path.read_text(encoding="utf-8", errors="replace").encode())
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

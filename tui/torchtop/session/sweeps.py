@@ -77,6 +77,7 @@ A missing or non-finite number is null, shares are 0..1, durations carry the uni
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import time
@@ -85,6 +86,7 @@ from pathlib import Path
 from typing import Any
 
 from torchtop.session.paths import SessionError, home, is_locked, private_dir, read_json, safe_name
+from torchtop.session.there import is_file
 
 SCHEMA = 1
 
@@ -165,8 +167,11 @@ def find_sweep(reference: str | None) -> SweepPaths:
         SessionError: there is none, or more than one.
     """
     if reference and "/" in reference:
-        paths = SweepPaths(Path(reference).expanduser().absolute())
-        if paths.plan.is_file() or paths.result.is_file():
+        path = Path(reference)
+        with contextlib.suppress(RuntimeError):  # no such user: it is a name like any other
+            path = path.expanduser()
+        paths = SweepPaths(path.absolute())
+        if is_file(paths.plan) or is_file(paths.result):
             return paths
         raise SessionError(f"{paths.root} is not a sweep's directory (no sweep.json in it)")
     known = list_sweeps()

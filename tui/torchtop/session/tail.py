@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from torchtop.session.paths import SessionPaths
 from torchtop.session.records import SCHEMA, Record, encode
+from torchtop.session.values import decode
 
 _CHUNK = 1 << 20
 _LEAST = 64 << 10
@@ -19,9 +19,6 @@ _LINE_LIMIT = 8 << 20
 _HEAD_BYTES = 64 << 10
 """What is read of the start of a file of which only the last part is wanted: its header, and the
 facts that come with the first steps."""
-
-# NaN and infinities are not JSON, but Python's reader takes them.
-_DECODER = json.JSONDecoder(parse_constant=lambda _: None)
 
 
 class Tail:
@@ -116,7 +113,7 @@ class Tail:
         if not line.strip() or line.startswith(self._passed_over):
             return None
         try:
-            record = _DECODER.decode(line.decode("utf-8"))
+            record = decode(line)
         except (ValueError, RecursionError):
             self.bad += 1
             return None
