@@ -20,8 +20,8 @@ may be the digits of a fraction as well."""
 
 
 def _whole(text: str) -> int | None:
-    value = int(text) if len(text) <= 20 else None
-    return value if value is not None and abs(value) <= _MOST_WHOLE else None
+    value = int(text)
+    return value if abs(value) <= _MOST_WHOLE else None
 
 
 def _real(text: str) -> float | None:
