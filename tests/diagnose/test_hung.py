@@ -252,6 +252,7 @@ def test_ranks_whose_scripts_have_all_ended_do_not_hang(
     ended = exits(stream, dict.fromkeys(range(3), code), told_by)
 
     assert after(stream, 20, BACKWARD, more=ended).verdict["kind"] == "COMPUTE-BOUND"
+    assert after(stream, 60, BACKWARD, more=ended).verdict["kind"] == "COMPUTE-BOUND"
 
 
 def test_a_rank_that_left_its_loop_early_is_told_while_the_others_wait(stream: Stream) -> None:
@@ -305,3 +306,18 @@ def test_a_hang_before_the_first_verdict_is_a_verdict() -> None:
     longest = max(minute["verdicts"], key=lambda verdict: float(verdict["seconds"]))
     assert (longest["kind"], longest["rank"]) == ("HUNG", 1)
     assert longest["seconds"] > 15
+
+
+@pytest.mark.parametrize("seconds", [20, 45])
+def test_a_run_that_hung_to_its_end_keeps_the_verdict(seconds: int) -> None:
+    # given a hang before any other verdict, that the user has stopped
+    short = list(records(simulate(Job(ranks=(Rank(),) * 2, steps=20)), sampler=Sampler()))
+    out = after(short, seconds, {0: "BC", 1: "D1"})
+    end_ns = short[-1][1]["mono_ns"] + seconds * SECOND_NS
+    for source, record in exits(short, {0: -15, 1: -15}, "supervisor"):
+        out.analyser.feed(source, record | {"mono_ns": end_ns})
+
+    last = out.analyser.analyse(end_ns + SECOND_NS)
+
+    assert (last["verdict"]["kind"], last["verdict"]["rank"]) == ("HUNG", 1)
+    assert not last["warming_up"]

@@ -61,6 +61,7 @@ class Analyser:
         self._fresh: deque[int] = deque(maxlen=_DRAWN)
         self._unseen = Unseen()
         self._endings = Endings()
+        self._hung: Verdict | None = None
         self._paths: dict[str, PurePosixPath] = {}
         self._rollup = Rollup()
         self._standing = Standing()
@@ -162,6 +163,7 @@ class Analyser:
         self._rollup.restart()
         self._steps.clear()
         self._standing = Standing()
+        self._hung = None
         self._pauses = NO_PAUSES
         self._ready_ns = None
         self._loader_period_us.clear()
@@ -257,6 +259,9 @@ class Analyser:
     def _judge(
         self, now_ns: int, window: Window | None, steps: list[FrontierStep], ready: bool
     ) -> Judged:
+        ended = len(self._endings.of(self._ranks)) == len(self._ranks)
+        if self._hung is not None and ended and not ready:
+            return Judged(self._hung, ())  # a run that hung to its end, before any other verdict
         nothing = nothing_to_judge(
             self._ranks,
             self._nodes,
@@ -268,6 +273,7 @@ class Analyser:
             unseen=self._unseen,
             endings=self._endings,
         )
+        self._hung = nothing if nothing is not None and nothing.kind == "HUNG" else None
         if nothing is not None:
             return Judged(nothing, ())
         if window is None or not ready:

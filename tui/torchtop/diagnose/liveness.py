@@ -53,9 +53,11 @@ def nothing_to_judge(
             f"{len(ranks)} of {world_size} ranks report",
         )
     patience_s = _patience_s(ranks, window, limits)
-    hung = hang.find(ranks, nodes, now_ns, patience_s, limits, endings.of(ranks))
+    over = endings.of(ranks)
+    hung = hang.find(ranks, nodes, now_ns, patience_s, limits, over)
     longest_s = max(limits.unmeasured_s, patience_s)
-    return hung or unseen.verdict(expected) or _unmeasured(ranks, steps, now_ns, longest_s)
+    going_on = steps if len(over) < len(ranks) else ()
+    return hung or unseen.verdict(expected) or _unmeasured(ranks, going_on, now_ns, longest_s)
 
 
 def _patience_s(ranks: Ranks, window: Window | None, limits: Thresholds) -> float:
