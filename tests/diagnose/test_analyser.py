@@ -60,6 +60,7 @@ def test_an_analysis_has_every_field_of_the_schema(stream: Stream) -> None:
         "recent_step_ms",
         "scalars",
         "progress",
+        "own_phases",
         "probe",
     }
     assert set(out["window"]) == {"from_step", "to_step", "steps", "recorded", "seconds"}

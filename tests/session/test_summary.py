@@ -11,6 +11,7 @@ import pytest
 from session.made import session, write
 from torchtop.session.paths import SessionPaths
 from torchtop.session.records import PHASES, latency_bucket
+from torchtop.session.report import render_markdown
 from torchtop.session.summary import build_summary, status_of, write_summary
 
 S = 1_000_000_000
@@ -315,7 +316,45 @@ def test_probe_and_loss(paths: SessionPaths) -> None:
     summary = build_summary(paths)
 
     assert summary["probe"] == {"cost_share": 0.002, "dropped": 1, "disabled": None}
-    assert summary["loss"] == {"first": 2.5, "last": 0.8, "min": 0.7}
+    assert summary["loss"] == {"first": 2.5, "last": 0.8, "min": 0.7, "name": "loss"}
+
+
+def test_a_loss_that_is_only_seen_stands_in_for_one_that_is_told(paths: SessionPaths) -> None:
+    def loss(**scalars: float) -> Any:
+        named = {"seen": "loss (backward)", "told": "train_loss", "other": "accuracy"}
+        values = {named[k]: dict.fromkeys(("first", "last", "min"), v) for k, v in scalars.items()}
+        minute = {**FIRST, "scalars": values}
+        paths.history.unlink()
+        write(paths.history, "analyst", minute)
+        return build_summary(paths)["loss"]
+
+    assert loss(other=0.9) is None
+    assert loss(seen=2.0, other=0.9)["name"] == "loss (backward)"
+    assert loss(seen=2.0, told=1.0)["last"] == 1.0
+
+
+def test_the_scripts_own_phases_are_means_of_the_measured_steps(paths: SessionPaths) -> None:
+    assert build_summary(paths)["own_phases"] == {}
+    paths.history.unlink()
+    own = {"own_us": {"augment": 60_000}, "own_steps": 20}
+    write(paths.history, "analyst", {**FIRST, **own}, {**FIRST, **own})
+    summary = build_summary(paths)
+
+    assert summary["own_phases"]["augment"]["ms"] == 3.0
+    share = 3.0 / summary["step_ms"]["mean"]
+    assert summary["own_phases"]["augment"]["share"] == pytest.approx(share, abs=1e-4)
+    assert "augment (of the script" in render_markdown(summary).replace("\\", "")
+
+
+def test_time_of_which_nothing_is_known_is_a_phase_where_there_is_any(paths: SessionPaths) -> None:
+    assert "unknown" not in build_summary(paths)["phases"]
+    phases = {**FIRST["phases_us"], "unknown": sum(FIRST["phases_us"].values())}
+    paths.history.unlink()
+    write(paths.history, "analyst", {**FIRST, "phases_us": phases})
+    summary = build_summary(paths)
+
+    assert summary["phases"]["unknown"]["share"] == 0.5
+    assert "| unknown |" in render_markdown(summary)
 
 
 def test_why_a_probe_took_itself_out_is_told_from_either_file(paths: SessionPaths) -> None:

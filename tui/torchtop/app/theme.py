@@ -74,6 +74,7 @@ _ANSI: dict[str, str] = {
     "phase.pre_optimizer": "black on magenta",
     "phase.optimizer": "black on green",
     "phase.other": "black on white",
+    "phase.unknown": "white on bright_black",
 }
 
 
@@ -176,6 +177,7 @@ def _surfaces(theme: Theme, back: str) -> dict[str, Style]:
         "pre_optimizer": _mix(good, accent, 0.5),
         "optimizer": good,
         "other": _mix(text, back, 0.5),
+        "unknown": _mix(text, back, 0.7),
     }
     return {
         f"phase.{name}": Style.parse(f"bold {back} on {_mix(colour, back, 0.16)}")

@@ -24,6 +24,8 @@ from torchtop.session.paths import SessionPaths, describe, request_stop
 from torchtop.session.presence import watching
 from torchtop.session.saved import saved_summary
 from torchtop.session.state import Snapshot
+from torchtop.session.values import child, children
+from torchtop.session.values import number as numeric
 
 _LETTERS = {
     "data": "data",
@@ -33,6 +35,7 @@ _LETTERS = {
     "pre_optimizer": "pre-opt",
     "optimizer": "opt",
     "other": "other",
+    "unknown": "unknown",
 }
 DETACHED = 0
 STOPPED = 130
@@ -137,6 +140,7 @@ def line(snapshot: Snapshot) -> str:
     ]
     parts.append(" ".join(shares))
     parts.append(_verdict(analysis))
+    parts += [f"[{safe(kind)}]" for kind in _critical(analysis)]
     if snapshot.status == "stopping":
         parts.append("stopping")
     return "  ".join(part for part in parts if part)
@@ -155,8 +159,17 @@ def _waiting(snapshot: Snapshot) -> str:
 
 
 def _of(analysis: Mapping[str, Any]) -> str:
-    total = (analysis.get("progress") or {}).get("total_steps")
-    return f"/{total}" if total else ""
+    progress = child(analysis, "progress")
+    if progress.get("total_steps"):
+        eta = numeric(progress.get("eta_s"))
+        return f"/{progress['total_steps']}" + ("" if eta is None else f" ({duration(eta)} left)")
+    epoch, batch, batches = (
+        numeric(progress.get(name)) for name in ("epoch", "epoch_batch", "epoch_batches")
+    )
+    if epoch is None or batch is None:
+        return ""
+    of = "" if batches is None else f"/{batches:.0f}"
+    return f" (epoch {epoch + 1:.0f}, batch {batch:.0f}{of})"
 
 
 def _verdict(analysis: Mapping[str, Any]) -> str:
@@ -168,6 +181,12 @@ def _verdict(analysis: Mapping[str, Any]) -> str:
     rank = "" if verdict.get("rank") is None else f" rank {verdict['rank']}"
     told = f"[{verdict['kind']}{rank}" + ("]" if share is None else f" {share:.0%}]")
     return f"{told} {safe(verdict.get('headline') or '')}".rstrip()
+
+
+def _critical(analysis: Mapping[str, Any]) -> list[str]:
+    """What stands beside the verdict and must not be missed."""
+    found = children(analysis, "findings")
+    return [str(f.get("kind")) for f in found if f.get("severity") == "critical"]
 
 
 def farewell(paths: SessionPaths, snapshot: Snapshot) -> int:

@@ -7,7 +7,7 @@ from collections import deque
 from pathlib import PurePosixPath
 from typing import Any
 
-from . import pauses, report, words
+from . import pauses, report, script, words
 from .ages import marker_age_s
 from .align import Aligner
 from .candidate import Candidate
@@ -120,6 +120,7 @@ class Analyser:
             self._take_steps(state, record)
         elif kind == "totals":
             state.take_totals(record)
+            self._count_own(state, record)
         elif kind == "beat":
             state.take_beat(record)
         elif kind == "facts":
@@ -128,7 +129,7 @@ class Analyser:
                 self._aligner.broadcast = record["broadcast_buffers"] is True
         elif kind == "probe":
             state.take_probe(record)
-        elif kind in ("memory", "inspected"):
+        elif kind in ("memory", "inspected", "not_finite"):
             state.take_aside(record)
         elif kind == "pause":
             state.take_pause(record)
@@ -136,6 +137,10 @@ class Analyser:
             values = state.take_scalars(record)
             if rank == min(self._ranks):
                 self._rollup.add_scalars(values)
+
+    def _count_own(self, state: RankState, totals: dict[str, Any]) -> None:
+        if state.rank == min(self._ranks) and state.own and "own_us" in totals:
+            self._rollup.add_own(state.own[-1].steps, state.own[-1].sums_us)
 
     def _enter(self, source: str, rank: int, attempt: int, header: dict[str, Any]) -> None:
         """A rank's file begins: the newest attempt of the newest start counts."""
@@ -196,6 +201,7 @@ class Analyser:
         window = with_skipped(window, steps, self._limits) if window else None
         judged = self._judge(now_ns, window, steps, ready)
         ready = ready or judged.verdict.kind == "HUNG"  # one that waits for no window
+        judged = judged._replace(findings=(*judged.findings, *script.not_finite(self._ranks)))
         told, last = self._conclude(now_ns, judged, window, ready), self._last_step()
         fresh = [report.millis(us) for us in self._fresh]
         self._fresh.clear()
@@ -217,7 +223,9 @@ class Analyser:
             "scalars": report.scalars(self._ranks),
             "progress": report.progress(
                 last, self._total_steps(), window.step_us if window else None
-            ),
+            )
+            | script.epochs(self._ranks),
+            "own_phases": script.own_phases(self._ranks),
             "probe": report.probe(self._ranks, self._unseen.reasons),
             **told,
         }

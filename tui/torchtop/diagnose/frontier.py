@@ -49,6 +49,8 @@ class Row(NamedTuple):
     """Host time of each of LOCAL_PHASES, where the probe tells it."""
     local_lag_us: tuple[int | None, ...] | None = None
     """Lag at the end of each of LOCAL_PHASES, where the probe tells it at every marker."""
+    untold_us: int = 0
+    """How much of forward may as well be a wait for a batch that another thread fetches."""
 
 
 class FrontierStep(NamedTuple):
@@ -121,6 +123,14 @@ def account(rows: Sequence[Row], broadcast: bool = False) -> FrontierStep:
         rows=tuple(rows),
         patchy=any(row.unknown for row in rows),
     )
+
+
+def untold_us(step: FrontierStep) -> float:
+    """How much of a step's forward is perhaps none: mean of its ranks."""
+    if not any(row.untold_us for row in step.rows):
+        return 0.0
+    mean = sum(row.untold_us for row in step.rows) / len(step.rows)
+    return min(mean, step.frontier_us[FORWARD])
 
 
 def broadcast_waits(rows: Sequence[Row]) -> list[int]:

@@ -45,6 +45,18 @@ class Beat(NamedTuple):
     marker_ns: int | None
     step: int | None
     ready: int | None
+    loader_at: tuple[int, int, int | None] | None = None
+    """Epochs before, batches of this one so far, and of a whole one."""
+
+
+class Own(NamedTuple):
+    """The script's own phases in one ``totals`` record: sums over its measured steps."""
+
+    mono_ns: int
+    steps: int
+    whole_us: float
+    """What the steps took as a whole."""
+    sums_us: dict[str, float]
 
 
 class Pause(NamedTuple):
@@ -74,6 +86,9 @@ class RankState:
     probe: dict[str, Any] = field(default_factory=dict)
     inspected: dict[str, Any] = field(default_factory=dict)
     """The last ``inspected`` record."""
+    own: deque[Own] = field(default_factory=lambda: deque(maxlen=_TOTALS))
+    not_finite: dict[str, tuple[int | None, str]] = field(default_factory=dict)
+    """Losses that are no numbers any more: since which step, and what they were then."""
     dropped: int = 0
     last_step: int = -1
 
@@ -141,6 +156,11 @@ class RankState:
                 number(record.get("tokens")),
             )
         )
+        measured, told = integer(record.get("phase_steps")), record.get("own_us")
+        if measured and isinstance(told, dict):
+            known = {str(name): us for name, us in told.items() if number(us) is not None}
+            stamp = integer(record.get("mono_ns")) or 0
+            self.own.append(Own(stamp, measured, host * measured / max(1, steps), known))
 
     def take_beat(self, record: dict[str, Any]) -> None:
         """Keep a ``beat`` record."""
@@ -152,13 +172,17 @@ class RankState:
                 integer(record.get("marker_ns")),
                 integer(record.get("step")),
                 integer(record.get("ready")),
+                _loader_at(record.get("loader_at")),
             )
         )
 
     def take_aside(self, record: dict[str, Any]) -> None:
-        """Keep a ``memory`` or an ``inspected`` record as it is."""
+        """Keep a ``memory``, an ``inspected`` or a ``not_finite`` record."""
         if record["kind"] == "memory":
             self.memory.append(record)
+        elif record["kind"] == "not_finite":
+            name, value = str(record["name"]), str(record["value"])
+            self.not_finite.setdefault(name, (integer(record.get("step")), value))
         else:
             self.inspected = record
 
@@ -203,6 +227,9 @@ class RankState:
             return {}
         known = {str(name): number(value) for name, value in values.items()}
         self.scalars.update(known)
+        for name, value in known.items():
+            if value is not None:
+                self.not_finite.pop(name, None)  # it has recovered
         return known
 
     def take_probe(self, record: dict[str, Any]) -> None:
@@ -228,3 +255,10 @@ def _sound(facts: dict[str, Any]) -> dict[str, Any]:
         else:
             sound[name] = plain(value)
     return sound
+
+
+def _loader_at(value: Any) -> tuple[int, int, int | None] | None:
+    if not isinstance(value, list) or len(value) != 3:
+        return None
+    epoch, batch, batches = map(integer, value)
+    return None if epoch is None or batch is None else (epoch, batch, batches)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..session.records import PHASES
+from ..session.records import PHASES, UNKNOWN
 from .ranks import RankState, Totals
 from .window import RankMeans, Window
 
@@ -41,15 +41,25 @@ def phases(window: Window | None) -> dict[str, dict[str, float | None]]:
     """The frontier: milliseconds and share of each phase."""
     if window is None:
         return {}
+    spent = _with_unknown(window.frontier_us, window.untold_us)
     return {
         phase: {"ms": None, "share": None}
         if phase in window.unknown
         else {
-            "ms": millis(window.frontier_us[phase]),
-            "share": round(window.share(phase), 5),
+            "ms": millis(us),
+            "share": round(us / window.step_us, 5) if window.step_us else 0.0,
         }
-        for phase in PHASES
+        for phase, us in spent.items()
     }
+
+
+def _with_unknown(phases_us: Mapping[str, float], untold_us: float) -> dict[str, float]:
+    """The phases in their order, and after them what is perhaps no forward, if there is any."""
+    spent = {phase: phases_us[phase] for phase in PHASES}
+    if untold_us:
+        spent["forward"] -= untold_us
+        spent[UNKNOWN] = untold_us
+    return spent
 
 
 def window_fields(window: Window | None) -> dict[str, Any] | None:
@@ -74,7 +84,10 @@ def rank_fields(state: RankState, means: RankMeans | None, age_s: float | None) 
         fields |= {"lag_ms": None, "data_host_ms": None}
     else:
         fields |= {
-            "phases": {phase: millis(means.phases_us[phase]) for phase in PHASES},
+            "phases": {
+                phase: millis(us)
+                for phase, us in _with_unknown(means.phases_us, means.untold_us).items()
+            },
             "step_ms": millis(means.step_us),
             "host_step_ms": millis(means.host_us),
             "wait_ms": millis(means.wait_us),

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ..session.records import PHASES, latency_bucket
+from ..session.records import PHASES, UNKNOWN, latency_bucket
 from .devices import NodeState, gpu_value
-from .frontier import FRONTIER_PHASES, FrontierStep, Row
+from .frontier import FRONTIER_PHASES, FrontierStep, Row, untold_us
 from .rows import integer, number
 from .verdict import Verdict
 from .window import row_lag_us
@@ -44,6 +44,9 @@ class Rollup:
         self._verdicts: Stood = {}
         self._findings: Stood = {}
         self._scalars: dict[str, dict[str, float]] = {}
+        self._untold = 0.0
+        self._own: dict[str, float] = {}
+        self._own_steps = 0
 
     def restart(self) -> None:
         """A new attempt begins: its first step does not follow the last one's."""
@@ -71,6 +74,7 @@ class Rollup:
         self._recorded += 1
         self._step_us_max = max(self._step_us_max, step.step_us)
         self._phases = [a + b for a, b in zip(self._phases, step.frontier_us, strict=True)]
+        self._untold += untold_us(step)
         self._latency[latency_bucket(step.step_us)] += 1
         for rank, row in enumerate(step.rows):
             self._add_row(rank, row, step.pure_comm_us)
@@ -91,6 +95,10 @@ class Rollup:
         sums["recorded"] += 1
         for phase, value in zip(FRONTIER_PHASES, (*row.local_us, row.exposed_us), strict=True):
             sums["phases_us"][phase] += value
+        if row.untold_us:
+            phases = sums["phases_us"]
+            phases["forward"] -= row.untold_us
+            phases[UNKNOWN] = phases.get(UNKNOWN, 0) + row.untold_us
         sums["host_us"] += row.host_us or 0
         sums["wait_us"] += row.exposed_us - pure_comm_us
         lag = row_lag_us(row)
@@ -151,6 +159,12 @@ class Rollup:
             known["last"] = value
             known["min"] = min(known["min"], value)
 
+    def add_own(self, steps: int, sums_us: dict[str, float]) -> None:
+        """Count the script's own phases, of so many measured steps of the lowest rank."""
+        self._own_steps += steps
+        for name, us in sums_us.items():
+            self._own[name] = self._own.get(name, 0.0) + us
+
     def close(self, now_ns: int, first_ns: int | None) -> dict[str, Any] | None:
         """The fields of a ``minute`` record, and start anew.
 
@@ -165,7 +179,11 @@ class Rollup:
         self._from_ns = now_ns
         if not (self._steps or self._warmup or self._gpus or self._verdicts or self._scalars):
             return None
-        fields = {
+        phases_us: dict[str, float] = dict(zip(FRONTIER_PHASES, self._phases, strict=True))
+        if self._untold:
+            phases_us["forward"] -= self._untold
+            phases_us[UNKNOWN] = self._untold
+        fields: dict[str, Any] = {
             "from_ns": now_ns if started is None else started,
             "to_ns": now_ns,
             "from_step": self._from_step,
@@ -174,7 +192,7 @@ class Rollup:
             "warmup_steps": self._warmup,
             "step_us": self._step_us,
             "recorded": self._recorded,
-            "phases_us": dict(zip(FRONTIER_PHASES, self._phases, strict=True)),
+            "phases_us": phases_us,
             "samples": self._samples,
             "tokens": self._tokens,
             "latency": {str(bucket): count for bucket, count in sorted(self._latency.items())},
@@ -185,6 +203,8 @@ class Rollup:
             "findings": [_verdict_fields(entry) for entry in self._findings.values()],
             "scalars": self._scalars,
         }
+        if self._own:
+            fields |= {"own_us": self._own, "own_steps": self._own_steps}
         self._reset()
         return fields
 

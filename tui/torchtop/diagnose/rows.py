@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from .frontier import FRONTIER_PHASES, LOCAL_PHASES, Row
+from .frontier import FORWARD, FRONTIER_PHASES, LOCAL_PHASES, Row
 
 _PHASE_COLUMNS = tuple(phase + "_us" for phase in FRONTIER_PHASES)
 _HOST_COLUMNS = tuple(phase + "_host_us" for phase in LOCAL_PHASES)
@@ -67,10 +67,14 @@ def parse_steps(record: dict[str, Any]) -> list[Row]:
 
     stamp = integer(record.get("mono_ns")) or 0
     phases = [_integers(column(name)) for name in _PHASE_COLUMNS]
+    untold = _untold(column("unknown_us"))  # a wait or forward: both come before backward
+    phases[FORWARD] = _added(phases[FORWARD], untold)
     hosts: Iterable[tuple[int | None, ...] | None] = nothing
     lags: Iterable[tuple[int | None, ...] | None] = nothing
     if "backward_host_us" in record:  # earlier probes wrote some of these columns alone
-        hosts = zip(*(_durations(column(name)) for name in _HOST_COLUMNS), strict=True)
+        parts = [_durations(column(name)) for name in _HOST_COLUMNS]
+        parts[FORWARD] = _added(parts[FORWARD], _untold(column("unknown_host_us")))
+        hosts = zip(*parts, strict=True)
     if "lag_other_us" in record:
         lags = zip(*(_integers(column(name)) for name in _LAG_COLUMNS), strict=True)
     rows = map(
@@ -89,6 +93,7 @@ def parse_steps(record: dict[str, Any]) -> list[Row]:
         _integers(column("tokens")),
         hosts,
         lags,
+        untold,
     )
     return [row for row in rows if row.step is not None and row.step >= 0]
 
@@ -114,6 +119,17 @@ def _durations(values: list[Any]) -> list[int | None]:
 def _at_least_0(values: list[int | None]) -> list[int]:
     """The same, with 0 for what is not known or negative."""
     return [value if value is not None and value > 0 else 0 for value in values]
+
+
+def _untold(values: list[Any]) -> list[int]:
+    """A column of unknown time, which most records have not."""
+    return _at_least_0(_integers(values)) if any(values) else [0] * len(values)
+
+
+def _added(values: list[int | None], more: list[int]) -> list[int | None]:
+    if not any(more):
+        return values
+    return [None if a is None else a + b for a, b in zip(values, more, strict=True)]
 
 
 def _unknown(phases: list[list[int | None]], size: int) -> Iterable[tuple[str, ...]]:

@@ -69,6 +69,9 @@ def _decide(
         chosen = choose(ranked, held, limits)  # where something is told, then what is larger
     if window.unknown and (chosen is None or len(window.ranks) > 1):
         return _partly_unknown(window, ranked, limits)
+    untold = window.untold_us / window.step_us if window.step_us else 0.0
+    if untold >= limits.warn and (chosen is None or untold > chosen[0].share):
+        return _fetched_elsewhere(window, untold)
     unexplained = _unexplained(window, limits)
     if unexplained and (chosen is None or unexplained[0] > chosen[0].share):
         return unexplained[1]
@@ -139,6 +142,18 @@ def _unexplained(window: Window, limits: Thresholds) -> tuple[float, Verdict] | 
             "by its GPU or its host?"
         ),
         "how far its GPU runs behind its host is not known well enough to tell which",
+    )
+
+
+def _fetched_elsewhere(window: Window, share: float) -> Verdict:
+    """Batches that another thread fetches: that it is waited for, or not, does not show."""
+    return undecided(
+        f"{words.percent(share)} of each step is unknown: another thread fetches the batches",
+        f"{words.ms(window.untold_us)} a step are forward, or a wait for that thread",
+        advice=(
+            "to find out, time the call that takes the next batch from that thread, or iterate "
+            "over the DataLoader itself for a run",
+        ),
     )
 
 

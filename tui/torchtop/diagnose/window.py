@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 
 from .excess import Parts, Scale, combine, lag_low, split, starved
-from .frontier import DATA, FRONTIER_PHASES, LOCAL_PHASES, FrontierStep, Row
+from .frontier import DATA, FRONTIER_PHASES, LOCAL_PHASES, FrontierStep, Row, untold_us
 from .holes import Holes, holes
 from .stretch import Stretch, stretch
 from .thresholds import Thresholds
@@ -31,6 +31,8 @@ class RankMeans:
     stall_steady: float = 0.0
     """Part of it that falls into the half of the window with less of it: at most 0.5."""
     samples: float | None = None
+    untold_us: float = 0.0
+    """As in `Window`."""
     stretch: Stretch | None = None
     """How much longer its device takes for the same work than at its fastest."""
 
@@ -91,6 +93,9 @@ class Window:
     idle_most_us: float = 0.0
     """How long in all of them, at the most."""
 
+    untold_us: float = 0.0
+    """How much of forward may as well be a wait for a batch that another thread fetches."""
+
     def share(self, phase: str) -> float:
         """Share of the step (0..1) that a phase of the frontier takes."""
         return self.frontier_us[phase] / self.step_us if self.step_us else 0.0
@@ -139,6 +144,7 @@ def summarise(
         blocked_part=sum(any(hole.blocked_us) for hole in told) / max(1, len(told)),
         idle_us=_by_phase([hole.idle_us for hole in told]),
         idle_most_us=sum(sum(hole.most_us) for hole in told) / max(1, len(told)),
+        untold_us=sum(untold_us(step) for step in steps) / count,
     )
 
 
@@ -174,6 +180,7 @@ def _rank_means(rank: int, steps: Sequence[FrontierStep], cuda: bool, scale: Sca
         stall_burst=_burst(locals_us[DATA]),
         stall_steady=_steady(locals_us[DATA]),
         samples=_mean(columns["samples"]),
+        untold_us=sum(columns["untold_us"]) / count,
         stretch=stretch(rows, len(steps[0].rows) == 1, scale) if cuda else None,
     )
 

@@ -141,15 +141,17 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    warming_up (bool; false once the verdict is HUNG, which needs no window),
                    step_ms {mean, p50, p95, p99, max} of the window,
                    throughput {samples_per_s, tokens_per_s, steps_per_s} summed over ranks,
-                   phases {phase: {ms, share}}: the frontier across ranks; ms sum to the step,
+                   phases {phase: {ms, share}}: the frontier across ranks; ms sum to the step
+                   (with a phase "unknown" where there is some such time; so in what follows),
                    ranks [{rank, step, phases {phase: ms}, step_ms, host_step_ms, wait_ms, lag_ms,
                    data_host_ms, ready, marker, marker_age_s}],
                    verdict (see below), findings [verdicts: what the devices say beside it:
-                   THROTTLED, CONTENTION, MEMORY PRESSURE],
+                   THROTTLED, CONTENTION, MEMORY PRESSURE; and NOT FINITE, of a loss],
                    candidates [{kind, share, rank, phase}],
                    recent_step_ms (steps finished since the last record, at most 200, for
                    drawing), scalars {name: last value}, progress {step, total_steps or null,
-                   eta_s or null, epoch (0, 1..., or null), epoch_step, epoch_steps, epoch_eta_s},
+                   eta_s or null, epoch (0, 1..., or null), epoch_batch, epoch_batches,
+                   epoch_eta_s (till the end of the epoch)},
                    own_phases {name: {ms, share}}: the script's own, mean of the ranks,
                    probe {cost_share, dropped, disabled}
     verdict        kind (VERDICTS), severity (ok|note|warn|critical|unknown), share, rank, phase,
@@ -168,7 +170,8 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    is one), memory_peak_bytes, energy_j (last)}], verdicts [{kind,
                    rank, phase, cause, severity, share, seconds, from_step, to_step, gain_bound,
                    headline, evidence, advice}], findings [the same], scalars {name: {first, last,
-                   min}}. Warm-up steps are counted in warmup_steps and nowhere else.
+                   min}}, own_us {name: sum} and own_steps (measured steps of the lowest rank) of
+                   the script's own phases. Warm-up steps are counted in warmup_steps alone.
 
 ``session.json`` (first supervisor, once)
     schema, id, name, workload, source (builtin|file|script|module|command), argv (the script and
@@ -261,6 +264,7 @@ VERDICTS = (
     "THROTTLED",
     "CONTENTION",
     "HUNG",
+    "NOT FINITE",
     "COMPUTE-BOUND",
     "UNDECIDED",
 )

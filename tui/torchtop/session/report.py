@@ -168,8 +168,12 @@ def _phases(summary: Mapping[str, Any]) -> list[str]:
     for phase, value in summary["phases"].items():
         share = "–" if value["share"] is None else f"{value['share']:.1%}"
         cells = [phase, _number(value["ms"]), share]
-        cells += [_number(r["phases"][phase]["ms"]) for r in ranks[:8]]
+        cells += [_number((r["phases"].get(phase) or {}).get("ms")) for r in ranks[:8]]
         lines.append(f"| {' | '.join(escape(c) for c in cells)} |")
+    for name, value in (summary.get("own_phases") or {}).items():
+        share = "–" if value["share"] is None else f"{value['share']:.1%}"
+        cells = [f"{name} (of the script, within the others)", _number(value["ms"]), share]
+        lines.append(f"| {' | '.join(escape(c) for c in cells)} |" + " |" * len(ranks[:8]))
     if len(ranks) > 1:
         lines += ["", "The step: for each phase, what the slowest rank at that point adds."]
     return lines

@@ -29,6 +29,9 @@ _GAP_NS = 120_000_000_000
 _MINUTES = 3000
 """Two days: the verdicts of longer runs are told from there on."""
 
+_NEAR = 64
+"""Events among which one that another rank has told is looked for."""
+
 _SCALARS = 8
 """Scalars that are kept as series; a script may log hundreds."""
 
@@ -101,6 +104,16 @@ class SessionState:
             rank.apply_process(source, record)
         else:
             rank.apply(source, record)
+            if record["kind"] in ("annotation", "not_finite"):
+                self._note(number, record)
+
+    def _note(self, rank: int, record: Record) -> None:
+        """An event of a rank's; what all of them tell at the same step is told once."""
+        same = ("kind", "step", "text", "value")
+        for event in list(self._events)[-_NEAR:]:
+            if all(event.get(key) == record.get(key) for key in same):
+                return
+        self._events.append({**record, "rank": rank})
 
     def _apply_event(self, host: str, record: Record) -> None:
         kind = record["kind"]

@@ -12,7 +12,7 @@ from torchtop.session import redact
 from torchtop.session.failure import failure_of
 from torchtop.session.folds import RankFold
 from torchtop.session.paths import SessionPaths, describe, liveness, write_json
-from torchtop.session.records import PHASES, SCHEMA, Record, bucket_microseconds
+from torchtop.session.records import PHASES, SCHEMA, UNKNOWN, Record, bucket_microseconds
 from torchtop.session.report import render_markdown
 from torchtop.session.tail import Tail
 
@@ -24,7 +24,9 @@ _TOO_EARLY = "Too early for a verdict: not enough steps have been measured yet"
 
 _OF_A_REQUEST = {"id", "requested_by"}
 
-_MINUTE_SUMS = ("steps", "warmup_steps", "step_us", "recorded", "samples", "tokens")
+_MINUTE_SUMS = (
+    *("steps", "warmup_steps", "step_us", "recorded", "samples", "tokens", "own_steps"),
+)
 
 
 def write_summary(paths: SessionPaths) -> dict[str, Any]:
@@ -87,6 +89,7 @@ def build_summary(paths: SessionPaths) -> dict[str, Any]:
         "hints": [str(e.get("message")) for e in events if e["kind"] == "hint"],
         "probe": _probe(ranks),
         "loss": _loss(minutes),
+        "own_phases": _own_phases(total),
     }
 
 
@@ -175,13 +178,14 @@ def _fields(record: Mapping[str, Any], drop: set[str]) -> dict[str, Any]:
 def _sum_minutes(minutes: list[Record]) -> dict[str, Any]:
     """All minutes in one: sums of sums, and the merged histogram and ranks."""
     total: dict[str, Any] = dict.fromkeys(_MINUTE_SUMS)
-    total.update(to_step=None, phases_us={}, latency={}, step_us_max=None, ranks={})
+    total.update(to_step=None, phases_us={}, latency={}, step_us_max=None, ranks={}, own_us={})
     for minute in minutes:
         _add(total, {name: minute.get(name) for name in _MINUTE_SUMS})
         for name in ("to_step", "step_us_max"):
             total[name] = _most([total[name], minute.get(name)])
         _add(total["phases_us"], minute.get("phases_us") or {})
         _add(total["latency"], minute.get("latency") or {})
+        _add(total["own_us"], minute.get("own_us") or {})
         for rank in minute.get("ranks") or ():
             into = total["ranks"].setdefault(rank.get("rank"), {"phases_us": {}})
             _add(into["phases_us"], rank.get("phases_us") or {})
@@ -241,13 +245,14 @@ def _percentile(latency: Mapping[str, int], fraction: float) -> float | None:
 
 
 def _shares(phases_us: Mapping[str, float], recorded: int | None) -> dict[str, Any]:
-    whole = sum(phases_us.get(phase, 0) for phase in PHASES)
+    told = [*PHASES, *([UNKNOWN] if UNKNOWN in phases_us else [])]
+    whole = sum(phases_us.get(phase, 0) for phase in told)
     return {
         phase: {
             "ms": _ms(phases_us.get(phase), recorded),
             "share": round(phases_us[phase] / whole, 4) if whole and phase in phases_us else None,
         }
-        for phase in PHASES
+        for phase in told
     }
 
 
@@ -359,14 +364,29 @@ def _longest_first(minutes: list[Record], field: str) -> list[dict[str, Any]]:
 
 
 def _loss(minutes: list[Record]) -> dict[str, Any] | None:
-    seen = [s["loss"] for m in minutes if (s := m.get("scalars") or {}).get("loss")]
-    if not seen:
+    """The loss that the script logs, or else what its backward passes began with."""
+    told = [m.get("scalars") or {} for m in minutes]
+    names = {str(name) for scalars in told for name in scalars if "loss" in str(name).lower()}
+    if not names:
         return None
+    name = min(names, key=lambda name: (name != "loss", "(backward" in name, name))
+    seen = [scalars[name] for scalars in told if scalars.get(name)]
     low = [s["min"] for s in seen if s.get("min") is not None]
     return {
         "first": seen[0].get("first"),
         "last": seen[-1].get("last"),
         "min": min(low) if low else None,
+        "name": name,
+    }
+
+
+def _own_phases(total: Mapping[str, Any]) -> dict[str, Any]:
+    """The script's own phases, which lie within the others; none where there are none."""
+    steps, step_ms = total.get("own_steps"), _ms(total["step_us"], total["steps"])
+    spent = {name: _ms(us, steps) for name, us in sorted(total["own_us"].items())}
+    return {
+        name: {"ms": ms, "share": round(ms / step_ms, 4) if step_ms and ms is not None else None}
+        for name, ms in spent.items()
     }
 
 

@@ -108,6 +108,17 @@ def _words(event: Mapping[str, Any]) -> tuple[str, str]:
         return _disk_words(event)
     if kind == "end":
         return f"session {clean(event.get('status'), 20)}", "value"
+    return _noted(event)
+
+
+def _noted(event: Mapping[str, Any]) -> tuple[str, str]:
+    """What a rank has noted, in words, and its style."""
+    if event.get("kind") == "annotation":
+        return clean(event.get("text") or "", 300), "value"
+    if event.get("kind") == "not_finite":
+        told = f"{clean(event.get('name'), 60)} is {clean(event.get('value'), 10)}"
+        place = f"rank {clean(event.get('rank'), 8)}, step {clean(event.get('step'), 20)}"
+        return f"{told} on {place}", "critical"
     return "", ""
 
 

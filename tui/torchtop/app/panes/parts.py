@@ -9,10 +9,11 @@ from torchtop.app.charts.bar import meter
 from torchtop.app.charts.glyphs import Glyphs
 from torchtop.app.format import known
 from torchtop.app.text import Row, Span, fit, plain, row_width
-from torchtop.session.records import PHASES
+from torchtop.session.records import PHASES, UNKNOWN
 from torchtop.session.state import Snapshot
 
-PHASE_LETTERS = dict(zip(PHASES, "DFBCPOX", strict=True))
+SHOWN_PHASES = (*PHASES, UNKNOWN)
+PHASE_LETTERS = dict(zip(SHOWN_PHASES, "DFBCPOX?", strict=True))
 PHASE_NAMES = {
     "data": "data",
     "forward": "forward",
@@ -21,6 +22,7 @@ PHASE_NAMES = {
     "pre_optimizer": "pre-optimizer",
     "optimizer": "optimizer",
     "other": "other",
+    "unknown": "unknown",
 }
 PHASE_SHORT = {
     **PHASE_NAMES,

@@ -13,6 +13,7 @@ from torchtop.app.panes.parts import (
     PHASE_LETTERS,
     PHASE_NAMES,
     PHASE_SHORT,
+    SHOWN_PHASES,
     child,
     records,
     verdict_of,
@@ -20,13 +21,15 @@ from torchtop.app.panes.parts import (
 from torchtop.app.panes.silence import Silence, silences, words
 from torchtop.app.text import Row, Span, clean, fit, pad
 from torchtop.app.view import View
-from torchtop.session.records import PHASES
 from torchtop.session.state import Snapshot
 
 _LABEL, _TAIL = 5, 9
 _SHOWN_SHARE = 0.005
 _CAPTION_FROM = 5
 """Rows from which on the latency chart says what it is."""
+
+_OWN_FROM = 2
+"""Rows that must be left for the script's own phases to be told."""
 
 
 def aside(view: View, width: int) -> list[Span]:
@@ -49,11 +52,12 @@ def body(view: View, width: int, height: int) -> list[Row]:
         waiting = "no step yet" if snapshot and snapshot.live else "no steps"
         return [fit([(waiting, "dim")], width), *_silent(snapshot, width, height - 1)]
     phases = child(analysis, "phases")
-    frontier = {name: known(child(phases, name).get("ms")) or 0.0 for name in PHASES}
+    frontier = {name: known(child(phases, name).get("ms")) or 0.0 for name in SHOWN_PHASES}
     ranks = records(analysis, "ranks")
     scale = max([sum(frontier.values()), *(_total(rank) for rank in ranks)], default=1.0) or 1.0
     rows = [_bar(view, "step", frontier, scale=scale, width=width, style="value")]
     rows += _legend(phases, width, height - len(rows))
+    rows += _own(child(analysis, "own_phases"), width, height - len(rows))
     room = height - len(rows)
     chart = 0 if room < 4 else max(2, min(room - len(ranks), 12))
     rows += _ranks(view, snapshot, ranks, scale=scale, width=width, rows=room - chart)
@@ -68,15 +72,15 @@ def _total(rank: Mapping[str, Any]) -> float:
 def _bar(
     view: View, label: str, phases: Mapping[str, float], *, scale: float, width: int, style: str
 ) -> Row:
-    parts = [(PHASE_LETTERS[n], f"phase.{n}", phases.get(n) or 0.0) for n in PHASES]
+    parts = [(PHASE_LETTERS[n], f"phase.{n}", phases.get(n) or 0.0) for n in SHOWN_PHASES]
     bar = stacked(parts, width - _LABEL - _TAIL, scale, view.textured or view.glyphs.ascii)
-    total = ms(sum(phases.get(n) or 0.0 for n in PHASES))
+    total = ms(sum(phases.get(n) or 0.0 for n in SHOWN_PHASES))
     return fit([(pad(label, _LABEL), "dim"), *bar, (pad(total, _TAIL, ">"), style)], width)
 
 
 def _legend(phases: Mapping[str, Any], width: int, rows: int) -> list[Row]:
     """Each phase that matters, with its time and share, in columns."""
-    shown = [name for name in PHASES if (_share(phases, name) or 0.0) >= _SHOWN_SHARE]
+    shown = [name for name in SHOWN_PHASES if (_share(phases, name) or 0.0) >= _SHOWN_SHARE]
     if not shown or rows < 1:
         return []
     wide = (width + 2) // 30 >= 2
@@ -87,7 +91,7 @@ def _legend(phases: Mapping[str, Any], width: int, rows: int) -> list[Row]:
     lines = -(-len(shown) // across)
     if lines > rows:  # the smallest are left out
         shown = sorted(shown, key=lambda name: -(_share(phases, name) or 0.0))[: rows * across]
-        shown.sort(key=PHASES.index)
+        shown.sort(key=SHOWN_PHASES.index)
         lines = rows
     legend = []
     for line in range(lines):
@@ -102,6 +106,18 @@ def _legend(phases: Mapping[str, Any], width: int, rows: int) -> list[Row]:
             ]
         legend.append(fit(spans[:-1], width))
     return legend
+
+
+def _own(phases: Mapping[str, Any], width: int, rows: int) -> list[Row]:
+    """The script's own phases in one line, the largest first: they lie within the others."""
+    told = sorted(phases, key=lambda name: -(_share(phases, name) or 0.0))
+    if not told or rows < _OWN_FROM:
+        return []
+    spans: list[Span] = [(pad("own", _LABEL), "dim")]
+    for name in told:
+        figures = f" {ms(child(phases, name).get('ms'))} {percent(_share(phases, name))}  "
+        spans += [(clean(name, 40), ""), (figures, "value")]
+    return [fit(spans, width)]
 
 
 def _share(phases: Mapping[str, Any], name: str) -> float | None:
@@ -128,7 +144,7 @@ def _ranks(
         if isinstance(number, int) and number in quiet:
             drawn.append(_silent_row(quiet[number], width))
             continue
-        phases = {name: known(child(rank, "phases").get(name)) or 0.0 for name in PHASES}
+        phases = {name: known(child(rank, "phases").get(name)) or 0.0 for name in SHOWN_PHASES}
         drawn.append(_bar(view, f"r{clean(number, 8)}", phases, scale=scale, width=width, style=""))
     return drawn
 

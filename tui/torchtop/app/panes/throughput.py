@@ -169,7 +169,7 @@ def _progress(view: View, snapshot: Snapshot, width: int) -> Row:
     total = known(progress.get("total_steps"))
     left: list[Span] = [("step ", "dim"), (count(steps), "value")]
     if total is None:
-        return spread(left, [("of unknown", "faint")], width)
+        return spread(left, _epoch(snapshot, progress) or [("of unknown", "faint")], width)
     left.append((f"/{count(total)}", "dim"))
     done, eta = ratio(steps, total), known(progress.get("eta_s"))
     right: list[Span] = []
@@ -186,10 +186,24 @@ def _progress(view: View, snapshot: Snapshot, width: int) -> Row:
     )
 
 
+def _epoch(snapshot: Snapshot, progress: Mapping[str, Any]) -> list[Span]:
+    """Where in which epoch, of a run that has not told how long it will be."""
+    epoch, batch = known(progress.get("epoch")), known(progress.get("epoch_batch"))
+    if epoch is None or batch is None:
+        return []
+    batches, eta = known(progress.get("epoch_batches")), known(progress.get("epoch_eta_s"))
+    of = "" if batches is None else f"/{count(batches)}"
+    told: list[Span] = [("epoch ", "dim"), (count(epoch + 1), "value")]
+    told += [(" batch ", "dim"), (count(batch), "value"), (of, "dim")]
+    if snapshot.live and eta is not None:
+        told += [("  ends in ", "dim"), (duration(eta), "value")]
+    return told
+
+
 def _scalars(view: View, snapshot: Snapshot, width: int) -> list[Row]:
     """The loss with its course, else the first scalar that the script logs."""
     scalars = child(snapshot.analysis, "scalars")
-    names = sorted(scalars, key=lambda name: (name != "loss", "loss" not in str(name), str(name)))
+    names = sorted(scalars, key=lambda name: (name != "loss", *_rank(str(name)), str(name)))
     rows = []
     for name in names[:1]:
         value = known(scalars.get(name))
@@ -202,6 +216,11 @@ def _scalars(view: View, snapshot: Snapshot, width: int) -> list[Row]:
             label.append((spark(course, min(rest, 30), view.glyphs, low=low), "spark"))
         rows.append(fit(label, width))
     return rows
+
+
+def _rank(name: str) -> tuple[bool, bool]:
+    """Losses first, and those that the script logs before those that are only seen."""
+    return "loss" not in name, "(backward" in name
 
 
 def _course(snapshot: Snapshot, name: str) -> Sequence[float | None]:
