@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -206,3 +207,12 @@ def test_the_probe_never_gave_up(ran: Ran) -> None:
     assert ran.pair.stage.process("probe") == []
     for rank in each_rank(ran):
         assert {record["disabled"] for record in ran.pair.records(rank, "probe")} == {None}
+
+
+def test_the_readme_has_each_way_to_train_and_no_other() -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    table = text.partition("| training | what is seen |")[2].partition("\n\n")[0]
+    cells = [line.rsplit("|", 2)[1] for line in table.splitlines()[2:]]
+
+    named = [name for cell in cells for name in cell.replace("`", "").split()]
+    assert sorted(named) == sorted(map(str, ROWS))
