@@ -167,7 +167,7 @@ def test_phases_add_up_to_the_hosts_own_time(ran: Ran) -> None:
             assert phases == row["host_us"]
             assert all(row[f"{name}_us"] > 0 for name in ran.row.phases)
             # Where a batch comes from is known, or it is said that it is not.
-            awaited = "data_us" if ran.row.train else "forward_us"
+            awaited = "forward_us" if ran.row.samples is None else "data_us"
             assert row["unknown_us" if ran.row.elsewhere else awaited] > 0 or step in ran.row.slept
 
 
