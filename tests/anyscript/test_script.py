@@ -85,7 +85,7 @@ def both(words: list[str], cwd: Path, home: Path) -> tuple[list[list[str]], Told
     flags += ["--redirects=3", f"--log-dir={logs}", "--", *words]
     torchrun = [bare_python(), "-m", "torch.distributed.run", *flags]
     plain = bare(*torchrun, cwd=cwd, env=environment(home, PYTHON=bare_python()))
-    run = told(*CPU, *words, cwd=cwd, home=home)
+    run = told(*CPU, "--python", bare_python(), *words, cwd=cwd, home=home)
     output_of(plain)
     return _outputs(logs), run
 
