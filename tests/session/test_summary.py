@@ -10,6 +10,7 @@ import pytest
 
 from session.made import session, write
 from torchtop.session.paths import SessionPaths
+from torchtop.session.progress import progress
 from torchtop.session.records import PHASES, latency_bucket
 from torchtop.session.report import render_markdown
 from torchtop.session.summary import build_summary, status_of, write_summary
@@ -540,3 +541,23 @@ def test_no_verdict_yet_is_told_with_what_it_needs(
 
     assert (summary["status"] == "running") is running
     assert (summary["verdict"]["headline"], summary["verdict"]["evidence"]) == (headline, [NEEDS])
+
+
+def test_how_far_a_run_has_come_is_that_of_its_last_analysis(tmp_path: Path) -> None:
+    told = {"total_steps": 900, "eta_s": 61.5, "epoch": 2, "epoch_batch": 30, "epoch_batches": 391}
+    analyses = [
+        {"kind": "analysis", "step": step, "progress": {**told, "epoch_batch": batch}}
+        for step, batch in ((100, 30), (110, 40))
+    ]
+    over, going = session(tmp_path / "over"), session(tmp_path / "going")
+    for made in (over, going):
+        write(made.analysis, "analyst", *analyses)
+
+    ended, live = build_summary(over)["progress"], progress(going, "running")
+
+    assert (live["total_steps"], live["eta_s"]) == (900, 61.5)
+    assert (live["epoch"], live["epoch_batch"], live["epoch_batches"]) == (2, 40, 391)
+    assert ended == {**live, "eta_s": None}
+    shown = render_markdown({**build_summary(over), "progress": live})
+    assert "| time left | 61.5 s |" in shown
+    assert "| epoch | 3, batch 40 of 391 |" in shown

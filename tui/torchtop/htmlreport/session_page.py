@@ -12,7 +12,7 @@ from torchtop.htmlreport.numbers import NA, duration, figure_of, gib, percent, w
 from torchtop.htmlreport.page import figure, page, tiles, verdict_card
 from torchtop.session.load import Loaded
 from torchtop.session.measures import used_gpus
-from torchtop.session.records import PHASES
+from torchtop.session.records import PHASES, UNKNOWN
 from torchtop.session.sides import facts
 from torchtop.session.values import child, children, number
 
@@ -116,8 +116,9 @@ def _tables(loaded: Loaded) -> Iterator[Markup]:
 
 def _phases(summary: Summary) -> Markup:
     rows = []
-    for phase in PHASES:
-        told = child(child(summary, "phases"), phase)
+    phases = child(summary, "phases")
+    for phase in (*PHASES, UNKNOWN) if UNKNOWN in phases else PHASES:
+        told = child(phases, phase)
         rows.append((phase, figure_of(told.get("ms")), percent(told.get("share"))))
     return table(("phase", "ms a step", "share"), rows)
 

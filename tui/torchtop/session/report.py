@@ -8,6 +8,7 @@ from typing import Any
 
 from torchtop.session.calls import calls_of, said
 from torchtop.session.measures import measures, used_gpus
+from torchtop.session.values import child
 
 _MARKUP = re.compile(
     r"([\\`*_{}\[\]<>|#~!&$@]"  # CommonMark, HTML and its entities, formulas, mentions
@@ -153,12 +154,26 @@ def _numbers(summary: Mapping[str, Any]) -> list[str]:
         measure = next(m for m in measures(()) if m.key == key)
         if (value := measure.read(summary)) is not None:
             rows.append((measure.title, _number(value)))
+    rows += _progress(child(summary, "progress"))
     if summary["loss"]:
         loss = summary["loss"]
         rows.append(("loss, first to last", f"{_number(loss['first'])} to {_number(loss['last'])}"))
     if (cost := summary["probe"]["cost_share"]) is not None:
         rows.append(("host time in the probe", f"{cost:.2%}"))
     return [f"| {name} | {value} |" for name, value in rows]
+
+
+def _progress(told: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How far the run has come, where that is known."""
+    rows = []
+    if told.get("eta_s") is not None:
+        rows.append(("time left", _duration(told["eta_s"])))
+    if told.get("epoch") is not None:
+        of = "" if told.get("epoch_batches") is None else f" of {_number(told['epoch_batches'])}"
+        place = f"{_number(told['epoch'] + 1)}, batch {_number(told.get('epoch_batch'))}{of}"
+        left = told.get("epoch_eta_s")
+        rows.append(("epoch", place + ("" if left is None else f", {_duration(left)} left")))
+    return rows
 
 
 def _phases(summary: Mapping[str, Any]) -> list[str]:

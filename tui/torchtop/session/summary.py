@@ -12,6 +12,7 @@ from torchtop.session import redact
 from torchtop.session.failure import failure_of
 from torchtop.session.folds import RankFold
 from torchtop.session.paths import SessionPaths, describe, liveness, write_json
+from torchtop.session.progress import progress
 from torchtop.session.records import PHASES, SCHEMA, UNKNOWN, Record, bucket_microseconds
 from torchtop.session.report import render_markdown
 from torchtop.session.tail import Tail
@@ -90,6 +91,7 @@ def build_summary(paths: SessionPaths) -> dict[str, Any]:
         "probe": _probe(ranks),
         "loss": _loss(minutes),
         "own_phases": _own_phases(total),
+        "progress": progress(paths, status),
     }
 
 
