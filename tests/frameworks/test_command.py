@@ -45,7 +45,7 @@ def test_a_phase_of_the_script_is_in_the_summary(summary: Any) -> None:
     own = summary["own_phases"]["augment"]
 
     assert own["ms"] >= 10
-    assert 0 < own["share"] <= summary["phases"]["forward"]["share"] + 0.05
+    assert 0 < own["share"] <= 1
 
 
 def test_the_loss_is_there_although_the_script_does_not_log_it(summary: Any) -> None:

@@ -383,11 +383,11 @@ def _loss(minutes: list[Record]) -> dict[str, Any] | None:
 
 
 def _own_phases(total: Mapping[str, Any]) -> dict[str, Any]:
-    """The script's own phases, which lie within the others; none where there are none."""
+    """The script's own phases, within the others; those of the warm-up can be more than a step."""
     steps, step_ms = total.get("own_steps"), _ms(total["step_us"], total["steps"])
-    spent = {name: _ms(us, steps) for name, us in sorted(total["own_us"].items())}
+    spent = {name: _ms(us, steps) or 0.0 for name, us in sorted(total["own_us"].items())}
     return {
-        name: {"ms": ms, "share": round(ms / step_ms, 4) if step_ms and ms is not None else None}
+        name: {"ms": ms, "share": round(min(1.0, ms / step_ms), 4) if step_ms else None}
         for name, ms in spent.items()
     }
 
