@@ -6,6 +6,8 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
 from typing import Any, NoReturn
 
 from torchtop import __version__
@@ -26,8 +28,18 @@ examples:
 class _Parser(argparse.ArgumentParser):
     """An argument parser whose complaints are one line, and that guesses no abbreviations."""
 
+    fill: Callable[[_Parser], None] | None = None
+    """Adds the arguments, once this is the command that was typed."""
+
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, with the arguments that nobody needs before."""
+        fill, self.fill = self.fill, None
+        if fill is not None:
+            fill(self)
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         from torchtop.commands.text import one_line
@@ -159,9 +171,16 @@ def _take_late_options(args: argparse.Namespace) -> None:
     vars(args).update(vars(parsed), arguments=rest)
 
 
-def _parser() -> argparse.ArgumentParser:
-    from torchtop.commands import inspect, listing, run, sessions, stacks, stopping, sweep
+def _of(module: str, name: str) -> Callable[..., Any]:
+    """A function of a command's module, which is loaded when it is called: a command needs one."""
 
+    def call(*given: Any, **named: Any) -> Any:
+        return getattr(import_module(f"torchtop.commands.{module}"), name)(*given, **named)
+
+    return call
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="torchtop",
         description="htop for PyTorch training: start DDP jobs, see where each step goes.",
@@ -169,33 +188,39 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"torchtop {__version__}")
-    parser.set_defaults(command=run.view)
+    parser.set_defaults(command=_of("run", "view"))
     _run_defaults(parser)
     verbs = parser.add_subparsers(
         title="commands", dest="verb", metavar="COMMAND", parser_class=_Parser
     )
 
-    def verb(name: str, command: Callable[[argparse.Namespace], int], text: str) -> _Parser:
-        added = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        added.set_defaults(command=command)
+    def verb(name: str, text: str, module: str = "", function: str = "run") -> _Parser:
+        added: _Parser = verbs.add_parser(
+            name, help=text, description=text[0].upper() + text[1:] + "."
+        )
+        added.set_defaults(command=_of(module or name, function))
         return added
 
     _watching(verb)
-    _json(_session(verb("show", sessions.show, "print a session's summary")))
-    ending = _session(verb("stop", stopping.stop, "stop a session, or what a lost one has left"))
+    _json(_session(verb("show", "print a session's summary", "sessions", "show")))
+    ending = _session(
+        verb("stop", "stop a session, or what a lost one has left", "stopping", "stop")
+    )
     how = ending.add_mutually_exclusive_group()
     how.add_argument("--soft", action="store_true", help="let the script save a checkpoint first")
     how.add_argument("--kill", action="store_true", help="at once")
     how.add_argument("--leftovers", action="store_true", help="end what all lost sessions left")
     ending.add_argument("--no-wait", action="store_true", help="ask, and return")
-    _json(_session(verb("stacks", stacks.stacks, "print where each rank's Python code stands")))
-    _json(_session(verb("inspect", inspect.inspect, "name the lines that wait for the GPU")))
-    _json(verb("ls", listing.ls, "list the sessions"))
+    _json(
+        _session(verb("stacks", "print where each rank's Python code stands", "stacks", "stacks"))
+    )
+    _json(_session(verb("inspect", "name the lines that wait for the GPU", "inspect", "inspect")))
+    _json(verb("ls", "list the sessions", "listing", "ls"))
     _before_a_run(verb)
     _files(verb)
-    sweep.add_arguments(verb("sweep", sweep.run, "measure scaling, options, interpreters"))
-    _session(verb("analyse", sessions.analyse, "make an ended session's verdicts again"))
-    removing = verb("rm", sessions.rm, "delete sessions")
+    verb("sweep", "measure scaling, options, interpreters").fill = _of("sweep", "add_arguments")
+    _session(verb("analyse", "make an ended session's verdicts again", "sessions", "analyse"))
+    removing = verb("rm", "delete sessions", "sessions", "rm")
     removing.add_argument("session", nargs="*", metavar="SESSION", help="id, or start of one")
     removing.add_argument("--older-than", metavar="AGE", help="such as 12h, 30d")
     return parser
@@ -203,39 +228,35 @@ def _parser() -> argparse.ArgumentParser:
 
 def _before_a_run(verb: Callable[..., _Parser]) -> None:
     """The commands that say what can be run here."""
-    from torchtop.commands import info, init
-
-    choosing = _json(verb("workloads", info.workloads, "list the catalog"))
+    choosing = _json(verb("workloads", "list the catalog", "info", "workloads"))
     choosing.add_argument("workload", nargs="?", metavar="NAME", help="show this one's options")
-    verb("init", init.init, "write a torchtop.toml by looking at this directory")
-    looking = _json(verb("doctor", info.doctor, "say what is there and what is missing"))
+    verb("init", "write a torchtop.toml by looking at this directory", "init", "init")
+    looking = _json(verb("doctor", "say what is there and what is missing", "info", "doctor"))
     looking.add_argument("--python", metavar="PATH", help="the interpreter that will train")
 
 
 def _files(verb: Callable[..., _Parser]) -> None:
     """The commands that make something else of what sessions have written."""
-    from torchtop.commands import compare, export, report
-
-    compare.add_arguments(verb("compare", compare.run, "compare sessions, and tell the noise"))
-    report.add_arguments(verb("report", report.run, "write a session or a sweep as one HTML file"))
-    exporting = _session(verb("export", export.run, "write a session in another format"))
-    export.add_arguments(exporting, _seconds)
+    comparing = verb("compare", "compare sessions, and tell the noise")
+    comparing.fill = _of("compare", "add_arguments")
+    reporting = verb("report", "write a session or a sweep as one HTML file")
+    reporting.fill = _of("report", "add_arguments")
+    exporting = _session(verb("export", "write a session in another format"))
+    exporting.fill = partial(_of("export", "add_arguments"), seconds=_seconds)
 
 
 def _watching(verb: Callable[..., _Parser]) -> None:
     """The commands that end in a screen, or in a line a second."""
-    from torchtop.commands import run
-
-    starting = _run_options(verb("run", run.run, "start a workload or script and watch it"))
+    starting = _run_options(verb("run", "start a workload or script and watch it"))
     starting.add_argument(
         "target", metavar="WORKLOAD|SCRIPT", help="a catalog name, a path, or -- and a command"
     )
     starting.add_argument("arguments", nargs="*", metavar="...", help="the script's own arguments")
-    for name, command, text in (
-        ("attach", run.attach, "watch a running session, or look at one that has ended"),
-        ("replay", run.replay, "play a recorded session back"),
+    for name, text in (
+        ("attach", "watch a running session, or look at one that has ended"),
+        ("replay", "play a recorded session back"),
     ):
-        watching = _session(verb(name, command, text))
+        watching = _session(verb(name, text, "run", name))
         _run_defaults(watching)
         _interval(watching)
         watching.set_defaults(no_tui=False)
