@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import os
 import sys
 import time
 from collections.abc import Iterable
@@ -12,22 +10,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
 from textual.screen import Screen
 
 from torchtop.app import messages
-from torchtop.app.charts.glyphs import ASCII, UNICODE
+from torchtop.app.base import TerminalApp, show
 from torchtop.app.controller import Controller, LeftBehind
 from torchtop.app.follow import FollowThread
 from torchtop.app.gone import silence_if_gone
 from torchtop.app.keys import BINDINGS, PALETTE
 from torchtop.app.operations import Operations
 from torchtop.app.screens.main import MainScreen
-from torchtop.app.terminal import Terminal, ascii_only, detach_on_signals
+from torchtop.app.terminal import Terminal
 from torchtop.app.text import clean
-from torchtop.app.theme import DARK, THEMES, Palette, ansi_palette, theme_palette
 from torchtop.app.thrift import Front, ThriftyCompositor
 from torchtop.app.view import View
 from torchtop.session.state import SessionState
@@ -40,7 +37,7 @@ LEFT_EVERY_S = 3.0
 """How often it is looked whether what a lost session has left is still there."""
 
 
-class TorchtopApp(App[int]):
+class TorchtopApp(TerminalApp):
     """The viewer of sessions.
 
     Args:
@@ -50,7 +47,6 @@ class TorchtopApp(App[int]):
         interval_s: seconds between two looks.
     """
 
-    TITLE = "torchtop"
     CSS = """
     * { scrollbar-size: 0 0; }
     .-ascii Toast { border-left: ascii $accent; border-right: none; }
@@ -68,14 +64,9 @@ class TorchtopApp(App[int]):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        for theme in THEMES:
-            self.register_theme(theme)
-        plain = self.console.color_system in (None, "standard")
-        self.theme = "ansi-dark" if plain else DARK.name
-        self.palette = self._make_palette()
         self.controller, self.session, self.replay = controller, session, replay
         self.view = View(
-            glyphs=ASCII if ascii_only() else UNICODE,
+            glyphs=self._glyphs(),
             textured=self.no_color,
             interval_s=interval_s,
         )
@@ -112,13 +103,6 @@ class TorchtopApp(App[int]):
         else:
             self.update_view(snapshot=SessionState().snapshot())
             self.operations.idle()
-
-    def detach_soon(self) -> bool:
-        """Leave, asked from any thread or signal handler; False when the app does not run yet."""
-        if self._loop is None:
-            return False
-        self._loop.call_soon_threadsafe(self.detach)
-        return True
 
     def follow(self, directory: Path, replay: bool = False) -> None:
         """Show another directory."""
@@ -274,20 +258,6 @@ class TorchtopApp(App[int]):
         """Close a modal; with none left, a key that came twice asks for nothing."""
         return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()
 
-    @property
-    def failure(self) -> Exception | None:
-        """What ended the app, if it was a mistake of its own."""
-        return self._exception
-
-    def _handle_exception(self, error: Exception) -> None:
-        """End; the story is for a file (see `run_viewer`) and not for the screen."""
-        super()._handle_exception(error)
-        self._exit_renderables.clear()
-
-    def _make_palette(self) -> Palette:
-        theme = self.current_theme
-        return ansi_palette() if theme.ansi else theme_palette(theme)
-
     def on_resize(self) -> None:
         """A terminal of another size may have moved what it shows."""
         self.redraw()
@@ -317,9 +287,6 @@ def run_viewer(
 ) -> int:
     """Show a session until the user leaves.
 
-    The mouse is left to the terminal: it keeps selecting text there, and no report of its motion
-    goes over a slow line. ``TORCHTOP_MOUSE=1`` turns it on.
-
     Args:
         controller: starts, stops and finds sessions.
         session: the directory to show; this machine when omitted.
@@ -338,22 +305,7 @@ def run_viewer(
                 silence_if_gone()
                 return 0
             return 2
-    error: BaseException | None = None
-    status = 0
-    try:
-        app = TorchtopApp(controller, session, replay, interval_s, driver_class=Terminal)
-        detach_on_signals(app.detach_soon)
-        app.run(mouse=os.environ.get("TORCHTOP_MOUSE") == "1")
-        error, status = app.failure, app.return_code or 0
-    except Exception as raised:
-        error = raised
-    finally:
-        controller.close()
-    if error is not None:
-        from torchtop.app.crash import report
-
-        with contextlib.suppress(OSError):
-            print(f"torchtop: {report(error)}", file=sys.stderr)
-        status = 1
-    silence_if_gone()
-    return status
+    return show(
+        lambda: TorchtopApp(controller, session, replay, interval_s, driver_class=Terminal),
+        controller.close,
+    )

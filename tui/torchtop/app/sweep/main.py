@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from torchtop.app.charts.glyphs import ASCII, UNICODE
-from torchtop.app.gone import silence_if_gone
+from torchtop.app.base import TerminalApp, show
 from torchtop.app.panes.pane import Rows
 from torchtop.app.sweep import rows
 from torchtop.app.sweep.rows import Seen
-from torchtop.app.terminal import Terminal, ascii_only, detach_on_signals
+from torchtop.app.terminal import Terminal
 from torchtop.app.text import Row
-from torchtop.app.theme import DARK, THEMES, Palette, ansi_palette, theme_palette
 from torchtop.app.view import View
 from torchtop.session.follow import Follower
 from torchtop.session.paths import SessionError, sessions_root
@@ -134,7 +129,7 @@ class Table(Rows):
         self.redraw()
 
 
-class SweepApp(App[int]):
+class SweepApp(TerminalApp):
     """Shows a sweep until the user leaves.
 
     Args:
@@ -142,7 +137,6 @@ class SweepApp(App[int]):
         measuring: the process that measures it.
     """
 
-    TITLE = "torchtop"
     CSS = "* { scrollbar-size: 0 0; } Screen { layout: vertical; overflow: hidden; }"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -160,12 +154,7 @@ class SweepApp(App[int]):
 
     def __init__(self, paths: SweepPaths, measuring: Measuring, **options: Any) -> None:
         super().__init__(**options)
-        for theme in THEMES:
-            self.register_theme(theme)
-        plain = self.console.color_system in (None, "standard")
-        self.theme = "ansi-dark" if plain else DARK.name
-        self.palette = self._make_palette()
-        self.view = View(glyphs=ASCII if ascii_only() else UNICODE)
+        self.view = View(glyphs=self._glyphs())
         self.seen = Seen(live=True)
         self.asking = False
         self._measuring = measuring
@@ -180,13 +169,6 @@ class SweepApp(App[int]):
     def on_mount(self) -> None:
         """Begin to read."""
         self._reader.start()
-
-    def detach_soon(self) -> bool:
-        """Leave, asked from any thread or signal handler; False where there is nothing to end."""
-        if self._loop is None:
-            return False
-        self._loop.call_soon_threadsafe(self.action_detach)
-        return True
 
     def on_sweep_seen(self, message: SweepSeen) -> None:
         """Draw what has changed."""
@@ -204,7 +186,7 @@ class SweepApp(App[int]):
     def action_leave(self) -> None:
         """Leave, and ask first while something is measured."""
         if not self.seen.live or self.asking:
-            self.action_detach()
+            self.detach()
             return
         self.asking = True
         self._redraw()
@@ -221,28 +203,18 @@ class SweepApp(App[int]):
             self._measuring.stop()
         self._redraw()
 
-    def action_detach(self) -> None:
+    def detach(self) -> None:
         """Leave; the measuring goes on."""
         self._reader.end()
         self.exit(0)
 
+    def action_detach(self) -> None:
+        """The key for it."""
+        self.detach()
+
     async def action_quit(self) -> None:
         """Ctrl+Q."""
         self.action_leave()
-
-    @property
-    def failure(self) -> Exception | None:
-        """What ended the app, if it was a mistake of its own."""
-        return self._exception
-
-    def _handle_exception(self, error: Exception) -> None:
-        """End; the story is for a file and not for the screen."""
-        super()._handle_exception(error)
-        self._exit_renderables.clear()
-
-    def _make_palette(self) -> Palette:
-        theme = self.current_theme
-        return ansi_palette() if theme.ansi else theme_palette(theme)
 
 
 def run_screen(paths: SweepPaths, measuring: Measuring) -> int:
@@ -255,18 +227,4 @@ def run_screen(paths: SweepPaths, measuring: Measuring) -> int:
     Returns:
         0, or 1 after an error of the screen itself, told in one line.
     """
-    error: BaseException | None = None
-    try:
-        app = SweepApp(paths, measuring, driver_class=Terminal)
-        detach_on_signals(app.detach_soon)
-        app.run(mouse=os.environ.get("TORCHTOP_MOUSE") == "1")
-        error = app.failure
-    except Exception as raised:
-        error = raised
-    if error is not None:
-        from torchtop.app.crash import report
-
-        with contextlib.suppress(OSError):
-            print(f"torchtop: {report(error)}", file=sys.stderr)
-    silence_if_gone()
-    return 0 if error is None else 1
+    return show(lambda: SweepApp(paths, measuring, driver_class=Terminal))
