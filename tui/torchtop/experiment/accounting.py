@@ -16,7 +16,7 @@ as the wait does. All differences are taken once, so they sum to T - T_ideal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,15 +130,7 @@ def _smaller_batch(loss: _Loss, base: Measured, small: Measured | None, scale: f
     if small is None or small is base:
         return
     a, b = base.costs, small.costs
-    loss.add("straggler", b.straggler_ms - scale * a.straggler_ms)
-    for phase, ms in b.work_ms.items():
-        more = ms - scale * a.work_ms.get(phase, 0.0)
-        if phase == "data":
-            loss.add("data", more)
-            continue
-        launches = _launches(more, _idle(b, phase), _idle(a, phase), scale)
-        loss.add("launch", launches)
-        loss.add("small_batch", more - launches)
+    _work(loss, a, b, scale, lambda _phase, _ms: "small_batch")
     more = b.comm_ms - scale * a.comm_ms
     if a.ranks > 1:
         loss.add("exposed_comm", more)
@@ -151,8 +143,23 @@ def _smaller_batch(loss: _Loss, base: Measured, small: Measured | None, scale: f
 def _together(loss: _Loss, before: Measured, cell: Measured, scale: float) -> None:
     """What working together costs; with a smaller batch in it where `scale` is not 1."""
     a, b = before.costs, cell.costs
-    loss.add("straggler", b.straggler_ms - scale * a.straggler_ms)
     replicas = cell.parallel == "dp" and cell.devices > 1
+    _work(loss, a, b, scale, lambda phase, ms: _rest(phase, ms, b, replicas, scale))
+    more = b.comm_ms - scale * a.comm_ms
+    loss.add("exposed_comm" if b.ranks > 1 else "replication" if replicas else "other", more)
+
+
+def _work(loss: _Loss, a: Costs, b: Costs, scale: float, rest: Callable[[str, float], str]) -> None:
+    """What the ranks' own work costs more in `b` than in `a`.
+
+    Args:
+        loss: takes the parts.
+        a: the step before, which would take `scale` of itself.
+        b: the step after.
+        scale: the ideal.
+        rest: the part that belongs to milliseconds of a phase that are not the launches'.
+    """
+    loss.add("straggler", b.straggler_ms - scale * a.straggler_ms)
     for phase, ms in b.work_ms.items():
         more = ms - scale * a.work_ms.get(phase, 0.0)
         if phase == "data":
@@ -160,9 +167,7 @@ def _together(loss: _Loss, before: Measured, cell: Measured, scale: float) -> No
             continue
         launches = _launches(more, _idle(b, phase), _idle(a, phase), scale)
         loss.add("launch", launches)
-        loss.add(_rest(phase, more - launches, b, replicas, scale), more - launches)
-    more = b.comm_ms - scale * a.comm_ms
-    loss.add("exposed_comm" if b.ranks > 1 else "replication" if replicas else "other", more)
+        loss.add(rest(phase, more - launches), more - launches)
 
 
 def _rest(phase: str, ms: float, costs: Costs, replicas: bool, scale: float) -> str:
