@@ -33,22 +33,26 @@ def analyses(run: Run) -> list[dict[str, Any]]:
     return [a for a in Tail(run.paths.analysis).poll() if a["kind"] == "analysis"]
 
 
-@pytest.mark.fault(19, "collective that one rank does not call", "hung within 10 s; stacks")
-def test_a_rank_that_stops_calling_is_told_as_hung_and_shows_its_stack(run: Start) -> None:
-    # given two ranks that have trained long enough to be judged
-    session = run(STOPS_CALLING)
+def one_stops(session: Run) -> None:
+    """Have rank 1 stop once there is a window to judge, and the run told as hung within 10 s."""
     session.started(2)
     wait_until(lambda: [a for a in analyses(session) if a.get("window")], "there is a window")
-    # when one stops in the middle of its script
     (session.paths.root / "hang").touch()
     wait_until((session.paths.root / "stuck").exists, "rank 1 is stuck")
     stopped_ns = int((session.paths.root / "stuck").read_text())
-    # then the run is told as hung within 10 s
     hung = wait_until(
         lambda: next((a for a in analyses(session) if a["verdict"]["kind"] == "HUNG"), None),
         "the run is told as hung",
     )
     assert (hung["mono_ns"] - stopped_ns) / 1e9 <= 10
+
+
+@pytest.mark.fault(19, "collective that one rank does not call", "hung within 10 s; stacks")
+def test_a_rank_that_stops_calling_is_told_as_hung_and_shows_its_stack(run: Start) -> None:
+    # given two ranks that have trained long enough to be judged
+    session = run(STOPS_CALLING)
+    # when one stops in the middle of its script, then the run is told as hung within 10 s
+    one_stops(session)
     # and everyone's stack can be had, with who asked and where it lies
     request_stacks(session.paths, "a test")
     (told,) = wait_until(lambda: session.events("stacks"), "the request is taken")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from probe.staged import Stage, clean_environment
-from torchtop.session.tail import Tail
 
 SCRIPTS = Path(__file__).with_name("scripts")
 _LIMIT_S = 120.0
@@ -34,32 +33,9 @@ class Pair:
     plain: Ended
     probed: Ended
 
-    def records(self, rank: int, kind: str) -> list[dict[str, Any]]:
-        """The records of a rank's own file."""
-        (file,) = [
-            file
-            for file in (self.stage.root / "ranks").glob(f"{rank}-0-*.jsonl")
-            if not file.name.endswith(".process.jsonl")
-        ]
-        tail = Tail(file)
-        records = tail.poll()
-        assert tail.bad == 0
-        return [record for record in records if record["kind"] == kind]
-
     def rows(self, rank: int) -> dict[int, dict[str, Any]]:
         """The recorded steps by number."""
-        rows = {}
-        for record in self.records(rank, "steps"):
-            names = [name for name, values in record.items() if isinstance(values, list)]
-            columns = [record[name] for name in names]
-            for values in zip(*columns, strict=True):
-                row = dict(zip(names, values, strict=True))
-                rows[row["step"]] = row
-        return rows
-
-    def facts(self, rank: int, subject: str) -> list[dict[str, Any]]:
-        """The facts of one subject."""
-        return [fact for fact in self.records(rank, "facts") if fact["subject"] == subject]
+        return {row["step"]: row for row in self.stage.rows(rank)}
 
 
 def run(words: list[str], ranks: int, folder: Path) -> Pair:

@@ -149,7 +149,7 @@ def test_output_and_weights_are_those_of_the_bare_run(ran: Ran) -> None:
 
 def test_every_step_is_counted_once(ran: Ran) -> None:
     for rank in each_rank(ran):
-        totals = ran.pair.records(rank, "totals")
+        totals = ran.pair.stage.rank_records(rank, "totals")
 
         assert totals[0]["from_step"] == ran.row.first
         assert totals[-1]["to_step"] == ran.row.steps
@@ -177,7 +177,7 @@ def test_the_loaders_are_named_and_told_apart(ran: Ran) -> None:
         return [name for _, name in sorted(told)]
 
     for rank in each_rank(ran):
-        loaders = ran.pair.facts(rank, "loader")
+        loaders = ran.pair.stage.facts(rank, "loader")
 
         assert names(loaders, train=True) == list(ran.row.train)
         assert names(loaders, train=False) == list(ran.row.evaluation)
@@ -206,7 +206,9 @@ def test_evaluation_checkpoint_and_log_are_no_part_of_data_or_forward(ran: Ran) 
 def test_the_probe_never_gave_up(ran: Ran) -> None:
     assert ran.pair.stage.process("probe") == []
     for rank in each_rank(ran):
-        assert {record["disabled"] for record in ran.pair.records(rank, "probe")} == {None}
+        assert {record["disabled"] for record in ran.pair.stage.rank_records(rank, "probe")} == {
+            None
+        }
 
 
 def test_the_readme_has_each_way_to_train_and_no_other() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from torchtop.launch.stage import stage_probe
+from torchtop.session.tail import Tail
 
 
 def clean_environment(**changes: str) -> dict[str, str]:
@@ -60,6 +61,32 @@ class Stage:
         files = sorted((self.root / "ranks").glob(pattern))
         lines = [line for file in files for line in file.read_bytes().splitlines()]
         return [json.loads(line) for line in lines]
+
+    def rank_records(self, rank: int, kind: str) -> list[dict[str, Any]]:
+        """The records of the one file of a rank's, none of which is bad or missing."""
+        (file,) = [
+            file
+            for file in (self.root / "ranks").glob(f"{rank}-0-*.jsonl")
+            if not file.name.endswith(".process.jsonl")
+        ]
+        tail = Tail(file)
+        records = tail.poll()
+        assert tail.bad == 0
+        assert [record["seq"] for record in records] == list(range(len(records)))
+        return [record for record in records if record["kind"] == kind]
+
+    def rows(self, rank: int) -> list[dict[str, Any]]:
+        """The recorded steps of a rank, one dict each."""
+        rows = []
+        for record in self.rank_records(rank, "steps"):
+            names = [name for name, values in record.items() if isinstance(values, list)]
+            columns = [record[name] for name in names]
+            rows += [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        return rows
+
+    def facts(self, rank: int, subject: str) -> list[dict[str, Any]]:
+        """The facts of one subject that a rank has told."""
+        return [fact for fact in self.rank_records(rank, "facts") if fact["subject"] == subject]
 
     def process(self, kind: str) -> list[dict[str, Any]]:
         """Records of rank.py itself, over all runs, the latest last."""

@@ -7,13 +7,11 @@ import sys
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from probe.staged import Stage, clean_environment
 from torchtop.session.records import PHASE_COLUMNS
-from torchtop.session.tail import Tail
 
 pytest.importorskip("torch")
 
@@ -68,29 +66,6 @@ class Pair:
     plain: Job
     probed: Job
 
-    def records(self, rank: int, kind: str) -> list[dict[str, Any]]:
-        (file,) = [
-            file
-            for file in (self.stage.root / "ranks").glob(f"{rank}-0-*.jsonl")
-            if not file.name.endswith(".process.jsonl")
-        ]
-        tail = Tail(file)
-        records = tail.poll()
-        assert tail.bad == 0
-        assert [record["seq"] for record in records] == list(range(len(records)))
-        return [record for record in records if record["kind"] == kind]
-
-    def rows(self, rank: int) -> list[dict[str, Any]]:
-        rows = []
-        for record in self.records(rank, "steps"):
-            names = [name for name, values in record.items() if isinstance(values, list)]
-            columns = [record[name] for name in names]
-            rows += [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-        return rows
-
-    def facts(self, rank: int, subject: str) -> list[dict[str, Any]]:
-        return [fact for fact in self.records(rank, "facts") if fact["subject"] == subject]
-
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
@@ -125,25 +100,25 @@ def test_nothing_is_said_on_standard_error(pair: Pair) -> None:
 def test_every_step_is_counted(pair: Pair, rank: int) -> None:
     last = PLAIN + REENTRANT + ACCUMULATE + STATIC + UNUSED - 1
 
-    totals = pair.records(rank, "totals")
+    totals = pair.stage.rank_records(rank, "totals")
 
     assert totals[0]["from_step"] == 1
     assert totals[-1]["to_step"] == last + 1
     assert sum(total["steps"] for total in totals) == last
     assert all(a["to_step"] == b["from_step"] for a, b in pairwise(totals))
-    steps = [row["step"] for row in pair.rows(rank)]
+    steps = [row["step"] for row in pair.stage.rows(rank)]
     assert steps == sorted(set(steps))
     assert set(steps) <= set(range(1, last + 1))
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_phases_add_up_to_the_hosts_own_time(pair: Pair, rank: int) -> None:
-    rows = pair.rows(rank)
+    rows = pair.stage.rows(rank)
 
     assert len(rows) > 20
     for row in rows:
         assert sum(row[name] for name in PHASE_COLUMNS) == row["host_us"]
-    for total in pair.records(rank, "totals"):
+    for total in pair.stage.rank_records(rank, "totals"):
         assert sum(total[name] for name in PHASE_COLUMNS) == total["host_us"]
 
 
@@ -153,7 +128,7 @@ def test_samples_are_those_of_the_step(pair: Pair, rank: int) -> None:
     for step in range(PLAIN + REENTRANT, PLAIN + REENTRANT + ACCUMULATE):
         expected[step] = 16
 
-    rows = pair.rows(rank)
+    rows = pair.stage.rows(rank)
 
     assert {row["step"]: row["samples"] for row in rows} == {
         row["step"]: expected.get(row["step"], 4) for row in rows
@@ -163,7 +138,7 @@ def test_samples_are_those_of_the_step(pair: Pair, rank: int) -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_loaders_are_told_apart(pair: Pair, rank: int) -> None:
-    first, second, *_ = pair.facts(rank, "loader")
+    first, second, *_ = pair.stage.facts(rank, "loader")
 
     assert (first["train"], first["workers"], first["batch_size"]) == (True, 2, 4)
     assert (first["batches"], first["dataset"]) == (8, "TensorDataset")
@@ -171,13 +146,13 @@ def test_loaders_are_told_apart(pair: Pair, rank: int) -> None:
     assert len(first["worker_pids"]) == 2
     assert (second["train"], second["loader"]) == (False, 1)
     # One for each epoch of each loader: two ways had two epochs... of two loaders.
-    assert len(pair.facts(rank, "loader")) <= 2 * (2 + 5)
+    assert len(pair.stage.facts(rank, "loader")) <= 2 * (2 + 5)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_ddp_tells_its_settings_and_its_buckets(pair: Pair, rank: int) -> None:
-    made = [fact for fact in pair.facts(rank, "ddp") if fact["buckets"] is None]
-    built = [fact for fact in pair.facts(rank, "ddp") if fact["buckets"] is not None]
+    made = [fact for fact in pair.stage.facts(rank, "ddp") if fact["buckets"] is None]
+    built = [fact for fact in pair.stage.facts(rank, "ddp") if fact["buckets"] is not None]
 
     parameters = 8 * 32 + 32 + 2 * (32 * 32 + 32) + 32 * 3 + 3
     assert made[0]["parameters"] == parameters
@@ -194,7 +169,7 @@ def test_ddp_tells_its_settings_and_its_buckets(pair: Pair, rank: int) -> None:
 
 def test_headers_tell_the_ranks(pair: Pair) -> None:
     for rank in (0, 1):
-        (header,) = pair.records(rank, "header")
+        (header,) = pair.stage.rank_records(rank, "header")
         assert (header["rank"], header["local_rank"], header["world_size"]) == (rank, rank, 2)
         assert (header["backend"], header["cuda"], header["nccl"]) == ("gloo", None, None)
         assert header["device"]["type"] == "cpu"
@@ -207,7 +182,7 @@ def test_a_rank_that_waits_for_another_shows_it_although_checkpointing_is_reentr
     window = range(PLAIN + 1, PLAIN + REENTRANT - 1)
 
     def mean(rank: int, column: str) -> float:
-        values = [row[column] for row in pair.rows(rank) if row["step"] in window]
+        values = [row[column] for row in pair.stage.rows(rank) if row["step"] in window]
         assert len(values) >= 3
         return sum(values) / len(values)
 
@@ -219,7 +194,7 @@ def test_a_rank_that_waits_for_another_shows_it_although_checkpointing_is_reentr
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_scalars_are_told(pair: Pair, rank: int) -> None:
-    told = pair.records(rank, "scalars")
+    told = pair.stage.rank_records(rank, "scalars")
 
     assert {name for record in told for name in record["values"]} == {
         "loss",
@@ -233,8 +208,8 @@ def test_scalars_are_told(pair: Pair, rank: int) -> None:
 def test_a_probe_that_broke_says_why_and_left_the_training_alone(pair: Pair, rank: int) -> None:
     why = "ArithmeticError: broken by the script"
 
-    assert pair.records(rank, "probe")[-1]["disabled"] == why
-    assert pair.records(rank, "beat")[-1]["marker"] is None
+    assert pair.stage.rank_records(rank, "probe")[-1]["disabled"] == why
+    assert pair.stage.rank_records(rank, "beat")[-1]["marker"] is None
     assert {record["disabled"] for record in pair.stage.process("probe")} == {why}
 
 
