@@ -15,7 +15,8 @@ from typing import Any
 from torchtop.launch import processes
 from torchtop.launch.spec import LaunchSpec
 from torchtop.launch.start import start_session
-from torchtop.session.paths import SessionPaths, is_locked
+from torchtop.session.locks import is_locked
+from torchtop.session.paths import SessionPaths
 from torchtop.session.tail import Tail
 
 LIMIT_S = 180.0

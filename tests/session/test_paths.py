@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from session.made import held_lock, session, write
+from torchtop.session.locks import is_locked
 from torchtop.session.paths import (
     SessionError,
     SessionPaths,
@@ -18,7 +19,6 @@ from torchtop.session.paths import (
     describe,
     find_session,
     home,
-    is_locked,
     iter_requests,
     list_sessions,
     liveness,

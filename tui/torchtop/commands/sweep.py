@@ -23,10 +23,10 @@ from torchtop.experiment import schedule
 from torchtop.experiment.journal import Journal
 from torchtop.experiment.plan import Cell, Plan
 from torchtop.experiment.runner import Runner, created
+from torchtop.session.locks import is_locked
 from torchtop.session.paths import (
     SessionError,
     SessionPaths,
-    is_locked,
     list_sessions,
     liveness,
     read_json,

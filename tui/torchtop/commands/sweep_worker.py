@@ -13,7 +13,8 @@ from torchtop.experiment.journal import Journal
 from torchtop.experiment.plan import Plan
 from torchtop.launch import boot
 from torchtop.launch.spec import LaunchError
-from torchtop.session.paths import SessionError, is_locked
+from torchtop.session.locks import is_locked
+from torchtop.session.paths import SessionError
 from torchtop.session.sweeps import SweepPaths
 
 AGAIN = "--again"

@@ -22,10 +22,10 @@ from torchtop.experiment.plan import Cell, Plan, Settings
 from torchtop.launch.spec import LaunchError, LaunchSpec
 from torchtop.launch.start import start_session
 from torchtop.session.follow import Follower
+from torchtop.session.locks import is_locked
 from torchtop.session.paths import (
     SessionError,
     SessionPaths,
-    is_locked,
     liveness,
     read_json,
     request_stop,

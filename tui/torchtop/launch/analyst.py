@@ -23,7 +23,8 @@ from typing import Any
 from torchtop.diagnose.analyser import Analyser
 from torchtop.diagnose.thresholds import DEFAULT, Thresholds
 from torchtop.launch.sweep import sweep
-from torchtop.session.paths import SessionError, SessionPaths, is_locked, read_json
+from torchtop.session.locks import is_locked
+from torchtop.session.paths import SessionError, SessionPaths, read_json
 from torchtop.session.records import Appender, Record
 from torchtop.session.room import RESERVE_BYTES
 from torchtop.session.tail import SessionTail, Tail

@@ -19,10 +19,10 @@ from torchtop.launch.spec import LaunchError, LaunchSpec
 from torchtop.launch.stage import stage_probe
 from torchtop.launch.supervisor import LAUNCH_FILE
 from torchtop.session import ephemeral
+from torchtop.session.locks import is_locked
 from torchtop.session.paths import (
     SessionError,
     SessionPaths,
-    is_locked,
     new_session,
     write_json,
 )

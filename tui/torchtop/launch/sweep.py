@@ -11,7 +11,8 @@ from pathlib import Path
 
 from torchtop.launch import processes
 from torchtop.launch.processes import Process
-from torchtop.session.paths import SessionPaths, is_locked
+from torchtop.session.locks import is_locked
+from torchtop.session.paths import SessionPaths
 from torchtop.session.there import is_dir
 
 _TERM_S = 2.0

@@ -10,7 +10,8 @@ from typing import Any
 
 from torchtop.session.calls import calls_of, said
 from torchtop.session.follow import Follower
-from torchtop.session.paths import SessionError, SessionPaths, is_locked, leave_request
+from torchtop.session.locks import is_locked
+from torchtop.session.paths import SessionError, SessionPaths, leave_request
 from torchtop.session.snapshot import Rank, Snapshot
 
 _ANSWER_S = 10.0

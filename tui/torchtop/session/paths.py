@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from torchtop.session.locks import is_locked
 from torchtop.session.records import SCHEMA, finite
 from torchtop.session.values import decode
 
@@ -287,21 +287,6 @@ def _shown(text: str) -> str:
     """What a user typed, fit for a one-line message."""
     flat = "".join(c if c.isprintable() else "?" for c in text)
     return flat if len(flat) <= 200 else flat[:200] + "..."
-
-
-def is_locked(lock: Path) -> bool:
-    """Whether a living process holds the lock. The kernel drops it however the holder ends."""
-    try:
-        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 def liveness(paths: SessionPaths) -> Liveness:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from torchtop.session.locks import is_held
 from torchtop.session.paths import SessionPaths, liveness
 
 
@@ -38,14 +39,6 @@ def watching(paths: SessionPaths) -> Iterator[None]:
 
 def is_watched(paths: SessionPaths) -> bool:
     """Whether a viewer watches a session at this moment."""
-    try:
-        fd = os.open(paths.viewers, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+    # Viewers share the lock: only one that nobody shares is in the way of theirs. NFS grants it
+    # to a file that is open for writing alone.
+    return is_held(paths.viewers, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, fcntl.LOCK_EX)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
+from torchtop.session.locks import is_locked
 from torchtop.session.paths import (
     NodePaths,
     SessionError,
     SessionPaths,
     describe,
-    is_locked,
     request_stacks,
 )
 from torchtop.session.records import Record

@@ -85,7 +85,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchtop.session.paths import SessionError, home, is_locked, private_dir, read_json, safe_name
+from torchtop.session.locks import is_locked
+from torchtop.session.paths import SessionError, home, private_dir, read_json, safe_name
 from torchtop.session.there import is_file
 
 SCHEMA = 1
