@@ -18,12 +18,14 @@ from torchtop.session import records
 _RANK = """
 import ctypes, os, signal, sys
 
+ready, up = os.pipe()
+
 def worker():
     pid = os.fork()
     if pid == 0:
         if {named}:
             ctypes.CDLL(None).prctl(15, b"pt_data_worker", 0, 0, 0)
-        sys.stdout.write("w\\n"); sys.stdout.flush()
+        os.write(up, b"w")
         if {busy}:
             while True:
                 pass
@@ -31,6 +33,8 @@ def worker():
     return pid
 
 workers = [worker() for _ in range({count})]
+for _ in workers:
+    os.read(ready, 1)
 helper = os.posix_spawn("/bin/sleep", ["sleep", "600"], {{}})
 print("workers", *workers, flush=True)
 sys.stdin.read()
@@ -48,8 +52,7 @@ class FakeRank:
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
-        lines = [self.process.stdout.readline().split() for _ in range(count + 1)]
-        self.workers = {int(pid) for line in lines if line[0] == "workers" for pid in line[1:]}
+        self.workers = {int(pid) for pid in self.process.stdout.readline().split()[1:]}
 
     def stop(self) -> None:
         self.process.communicate("")

@@ -133,6 +133,33 @@ def test_an_answer_that_leads_out_of_the_session_is_not_followed(tmp_path: Path)
     assert [(stack.rank, stack.frames) for stack in found] == [(9, ())]
 
 
+def test_a_rank_that_was_asked_at_the_last_moment_has_time_to_write(tmp_path: Path) -> None:
+    # given a supervisor that answers late, and a rank that writes after that
+    paths = session(tmp_path / "s")
+    node = paths.node("host-a")
+    file = paths.ranks / "0-0-1.stacks"
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(b"")
+    answer = {"kind": "stacks", "silent": []}
+    answer["ranks"] = [{"rank": 0, "file": "ranks/0-0-1.stacks", "offset": 0}]
+
+    def late() -> None:
+        time.sleep(0.5)
+        _answer(paths, answer)
+        time.sleep(0.5)
+        file.write_text(DUMP)
+
+    with held_lock(node.lock):
+        write(node.events, "supervisor")
+        asked = threading.Thread(target=late)
+        asked.start()
+        # when the time to answer is over before the rank has written
+        (stack,) = take(paths, "a test", answer_s=0.8)
+        asked.join()
+    # then it is not told as silent
+    assert stack.problem is None and stack.frames
+
+
 def _answer(paths: SessionPaths, answer: dict[str, object]) -> None:
     node = paths.node("host-a")
     until = time.monotonic() + 10

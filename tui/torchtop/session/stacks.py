@@ -26,6 +26,9 @@ _ANSWER_S = 6.0
 _AGAIN_S = 1.5
 """After this long without an answer it is asked again: it may have answered somebody else."""
 
+_DUMP_S = 2.0
+"""What a rank has at least from the supervisor's answer on, which may have come very late."""
+
 _STILL_S = 0.25
 """A file that has not grown for this long is whole: faulthandler writes within milliseconds."""
 
@@ -85,7 +88,9 @@ def take(paths: SessionPaths, requested_by: str, answer_s: float = _ANSWER_S) ->
     Args:
         paths: the session.
         requested_by: who asks, for the record.
-        answer_s: how long to wait for the answers; what comes later is told as missing.
+        answer_s: how long to wait for the supervisors' answers; the ranks that they have asked
+            then have the rest of that time, at least two seconds. What comes later is told as
+            missing.
 
     Raises:
         SessionError: the session does not run, or nobody answers.
@@ -100,7 +105,7 @@ def take(paths: SessionPaths, requested_by: str, answer_s: float = _ANSWER_S) ->
     cwd = str(describe(paths).get("cwd") or "")
     found = [RankStack(rank, problem=_CANNOT_ASK) for told in answers for rank in _silent(told)]
     asked = [entry for told in answers for entry in _asked(told)]
-    texts = _texts(paths, asked, until)
+    texts = _texts(paths, asked, max(until, time.monotonic() + _DUMP_S))
     found += [_stack(entry["rank"], texts.get(entry["rank"], ""), cwd) for entry in asked]
     return sorted(found, key=lambda stack: stack.rank)
 
