@@ -66,4 +66,4 @@ def test_with_nothing_running_it_says_so(
     state_home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["stacks"]) == 2
-    assert "no session is running" in capsys.readouterr().err
+    assert "there are no sessions" in capsys.readouterr().err

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from session.made import held_lock, session, write
+from torchtop.session.find import find_session
 from torchtop.session.locks import is_locked
 from torchtop.session.paths import (
     SessionError,
     SessionPaths,
     config_home,
     describe,
-    find_session,
     home,
     iter_requests,
     list_sessions,
@@ -118,73 +118,7 @@ def test_a_piece_of_a_file_name_is_made_from_any_text(text: str, name: str) -> N
     assert len(safe_name(text * 100)) <= 40
 
 
-# -- finding ---------------------------------------------------------------------------------------
-
-
-def test_the_latest_is_found_when_nothing_is_said(own_home: Path) -> None:
-    make(own_home, "20260101-000000-a-1111")
-    latest = make(own_home, "20260102-000000-a-2222")
-
-    assert find_session(None) == latest
-    assert [paths.id for paths in list_sessions()] == [
-        "20260102-000000-a-2222",
-        "20260101-000000-a-1111",
-    ]
-
-
-def test_a_session_is_found_by_id_by_the_start_of_its_id_by_name_and_by_path(
-    own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = make(own_home, "20260101-000000-a-1111", name="base")
-    new = make(own_home, "20260102-000000-a-2222", name="base")
-    elsewhere = session(tmp_path / "copied")
-
-    assert find_session("20260101-000000-a-1111") == old
-    assert find_session("20260101") == old
-    assert find_session("base") == new  # the newest of that name
-    assert find_session(str(elsewhere.root)) == elsewhere
-    monkeypatch.chdir(tmp_path)
-    assert find_session("copied") == elsewhere
-    assert find_session("./copied") == elsewhere
-
-
-def test_an_exact_id_wins_over_longer_ones(own_home: Path) -> None:
-    short = make(own_home, "20260101")
-    make(own_home, "20260101-b")
-
-    assert find_session("20260101") == short
-
-
-@pytest.mark.parametrize(
-    ("reference", "message"),
-    [
-        ("2026", "2026 fits 2 sessions; give more of the id"),
-        ("nosuch", "no session is called nosuch; see: torchtop ls"),
-        ("./nosuch", "./nosuch is not a session directory (no session.json in it)"),
-        ("~nobody-at-all/x", "~nobody-at-all/x is not a session directory"),
-        ("a\nb\x1b[31m", "no session is called a?b?[31m; see: torchtop ls"),
-        ("a/\0", "a/? is not a session directory"),
-        ("x" * 5000, "no session is called " + "x" * 200 + "...; see: torchtop ls"),
-        ("/" * 5000, "/" * 200 + "... is not a session directory"),
-    ],
-)
-def test_what_cannot_be_found_is_told_in_one_line(
-    own_home: Path, reference: str, message: str
-) -> None:
-    make(own_home, "20260101-000000-a-1111")
-    make(own_home, "20260102-000000-a-2222")
-
-    with pytest.raises(SessionError) as told:
-        find_session(reference)
-
-    assert str(told.value).startswith(message)
-    assert str(told.value).isprintable()
-
-
-def test_where_there_are_no_sessions_it_says_how_to_start_one() -> None:
-    with pytest.raises(SessionError, match="start one with: torchtop run"):
-        find_session(None)
-    assert list_sessions() == []
+# -- listing ---------------------------------------------------------------------------------------
 
 
 def test_a_folder_without_a_description_is_no_session(own_home: Path) -> None:

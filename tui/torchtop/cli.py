@@ -204,7 +204,8 @@ def _parser() -> argparse.ArgumentParser:
     _watching(verb)
     _json(_session(verb("show", "print a session's summary", "sessions", "show")))
     ending = _session(
-        verb("stop", "stop a session, or what a lost one has left", "stopping", "stop")
+        verb("stop", "stop a session, or what a lost one has left", "stopping", "stop"),
+        "the only one that runs",
     )
     how = ending.add_mutually_exclusive_group()
     how.add_argument("--soft", action="store_true", help="let the script save a checkpoint first")
@@ -219,10 +220,10 @@ def _parser() -> argparse.ArgumentParser:
     _before_a_run(verb)
     _files(verb)
     verb("sweep", "measure scaling, options, interpreters").fill = _of("sweep", "add_arguments")
-    _session(verb("analyse", "make an ended session's verdicts again", "sessions", "analyse"))
-    removing = verb("rm", "delete sessions", "sessions", "rm")
-    removing.add_argument("session", nargs="*", metavar="SESSION", help="id, or start of one")
-    removing.add_argument("--older-than", metavar="AGE", help="such as 12h, 30d")
+    again = verb("analyse", "make an ended session's verdicts again", "sessions", "analyse")
+    _session(again, _ENDED)
+    removing = verb("rm", "delete sessions, and sweeps with the sessions they made", "removing")
+    removing.fill = _of("removing", "add_arguments")
     return parser
 
 
@@ -256,7 +257,7 @@ def _watching(verb: Callable[..., _Parser]) -> None:
         ("attach", "watch a running session, or look at one that has ended"),
         ("replay", "play a recorded session back"),
     ):
-        watching = _session(verb(name, text, "run", name))
+        watching = _session(verb(name, text, "run", name), _ENDED if name == "replay" else _RUNNING)
         _run_defaults(watching)
         _interval(watching)
         watching.set_defaults(no_tui=False)
@@ -264,10 +265,13 @@ def _watching(verb: Callable[..., _Parser]) -> None:
             watching.add_argument("--no-tui", action="store_true", help="a line a second")
 
 
-def _session(parser: _Parser) -> _Parser:
-    parser.add_argument(
-        "session", nargs="?", metavar="SESSION", help="id, start of one, or path (default: latest)"
-    )
+_RUNNING, _ENDED = "the latest that runs, else the latest", "the latest that has ended"
+"""Which session is meant where none is named, as `torchtop.session.find` has it."""
+
+
+def _session(parser: _Parser, otherwise: str = _RUNNING) -> _Parser:
+    told = f"id, start of one, or path (default: {otherwise})"
+    parser.add_argument("session", nargs="?", metavar="SESSION", help=told)
     return parser
 
 

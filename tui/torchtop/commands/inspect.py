@@ -7,10 +7,9 @@ import json
 import sys
 from dataclasses import asdict
 
-from torchtop.commands.stopping import the_running
 from torchtop.commands.text import safe
+from torchtop.session.find import find_session
 from torchtop.session.inspections import take, tell
-from torchtop.session.paths import find_session
 from torchtop.session.records import SCHEMA
 
 _INDENTS = {"rank": "", "call": "  ", "note": "  "}
@@ -18,7 +17,7 @@ _INDENTS = {"rank": "", "call": "  ", "note": "  "}
 
 def inspect(args: argparse.Namespace) -> int:
     """Print the calls of one step that make the host wait; training goes on."""
-    paths = find_session(args.session) if args.session else the_running()
+    paths = find_session(args.session)
     print(f"inspecting one step of each rank of {paths.id}", file=sys.stderr)
     found = take(paths, "command line")
     if args.json:

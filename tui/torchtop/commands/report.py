@@ -9,8 +9,9 @@ from pathlib import Path
 
 from torchtop.commands.export import new_file
 from torchtop.commands.text import safe
+from torchtop.session.find import find_session
 from torchtop.session.load import load_paths
-from torchtop.session.paths import SessionError, SessionPaths, find_session, safe_name
+from torchtop.session.paths import SessionError, SessionPaths, safe_name
 from torchtop.session.sweeps import SweepPaths, find_sweep, read_sweep
 
 
@@ -68,6 +69,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "session",
         nargs="?",
         metavar="SESSION|SWEEP",
-        help="id, start of one, or path (default: the latest session)",
+        help="id, start of one, or path (default: the latest session that runs, else the latest)",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="the file (default: ID.html)")

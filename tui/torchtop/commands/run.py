@@ -15,10 +15,9 @@ from torchtop.launch.spec import LaunchError, LaunchSpec
 from torchtop.launch.start import start_session
 from torchtop.launch.supervisor import LAUNCH_FILE
 from torchtop.session.ephemeral import discard, reference
+from torchtop.session.find import find_session
 from torchtop.session.paths import (
     SessionPaths,
-    find_session,
-    list_sessions,
     liveness,
     told_warnings,
 )
@@ -56,22 +55,16 @@ def view(args: argparse.Namespace) -> int:
 
 def attach(args: argparse.Namespace) -> int:
     """Watch a session that runs, or look at one that has ended."""
-    paths = _latest_live() if args.session is None else find_session(args.session)
+    paths = find_session(args.session)
     if args.no_tui or not has_screen():
         return _shown(paths, plain.watch(paths, args.interval, owner=False))
     _view(args, paths)
     return 0
 
 
-def _latest_live() -> SessionPaths:
-    """The latest session that runs, or the latest of all."""
-    live = (paths for paths in list_sessions() if liveness(paths) in ("live", "starting"))
-    return next(live, None) or find_session(None)
-
-
 def replay(args: argparse.Namespace) -> int:
     """Play a recorded session back."""
-    paths = find_session(args.session)
+    paths = find_session(args.session, over=True)
     if liveness(paths) == "live":
         raise UsageError(f"{paths.id} is running: watch it with torchtop attach {paths.id}")
     _need_screen("replay needs a terminal; for the numbers: torchtop show")

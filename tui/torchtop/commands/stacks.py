@@ -6,11 +6,11 @@ import argparse
 import json
 from dataclasses import asdict
 
-from torchtop.commands.stopping import the_running
 from torchtop.commands.text import safe
 from torchtop.diagnose.words import doing_after
+from torchtop.session.find import find_session
 from torchtop.session.follow import Follower
-from torchtop.session.paths import SessionPaths, find_session
+from torchtop.session.paths import SessionPaths
 from torchtop.session.records import SCHEMA
 from torchtop.session.stacks import take, tell
 
@@ -19,7 +19,7 @@ _INDENTS = {"rank": "", "own": "  ", "note": "    ", "library": "      ", "blank
 
 def stacks(args: argparse.Namespace) -> int:
     """Print the Python stacks of all ranks; training goes on."""
-    paths = find_session(args.session) if args.session else the_running()
+    paths = find_session(args.session)
     found = take(paths, "command line")
     if args.json:
         told = {"schema": SCHEMA, "id": paths.id, "ranks": [asdict(stack) for stack in found]}

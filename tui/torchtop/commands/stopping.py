@@ -12,10 +12,10 @@ from torchtop.commands.plain import follow_until_end
 from torchtop.commands.text import named, safe
 from torchtop.launch import processes
 from torchtop.launch.sweep import Marked, all_leftovers, is_of, sweep, sweep_all, unseen
+from torchtop.session.find import find_session, is_running
 from torchtop.session.paths import (
     SessionError,
     SessionPaths,
-    find_session,
     list_sessions,
     liveness,
     request_stop,
@@ -34,8 +34,8 @@ def stop(args: argparse.Namespace) -> int:
         return _end_all()
     if args.session and (run := _without_directory(args.session)):
         return _stop_unseen(run, args.no_wait)
-    paths = find_session(args.session) if args.session else the_running()
-    if liveness(paths) not in ("live", "starting"):
+    paths = find_session(args.session) if args.session else _the_running()
+    if not is_running(paths):
         return _end_leftovers(paths)
     return _stop(paths, "kill" if args.kill else "soft" if args.soft else "stop", args.no_wait)
 
@@ -59,13 +59,13 @@ def _stop(paths: SessionPaths, mode: str, no_wait: bool) -> int:
     return 0
 
 
-def the_running() -> SessionPaths:
-    """The only session that runs.
+def _the_running() -> SessionPaths:
+    """The only session that runs: which of several is not for us to choose.
 
     Raises:
         UsageError: there is none, or more than one.
     """
-    live = [paths for paths in list_sessions() if liveness(paths) in ("live", "starting")]
+    live = [paths for paths in list_sessions() if is_running(paths)]
     if len(live) == 1:
         return live[0]
     if live:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torchtop.session.find import find_session
 from torchtop.session.overview import standing
 from torchtop.session.paths import (
     Liveness,
     SessionError,
     SessionPaths,
     describe,
-    find_session,
     liveness,
 )
 from torchtop.session.records import SCHEMA

@@ -246,49 +246,6 @@ def is_session(paths: SessionPaths) -> bool:
     return paths.meta.is_file() or any(node.events.is_file() for node in paths.nodes())
 
 
-def find_session(reference: str | None) -> SessionPaths:
-    """A session by id, by the start of its id, by name, by path, or the latest when omitted.
-
-    Raises:
-        SessionError: there is none, or more than one.
-    """
-    if reference and (paths := _by_path(reference)):
-        return paths
-    sessions = list_sessions()
-    if not sessions:
-        raise SessionError(f"there are no sessions in {home()}; start one with: torchtop run")
-    if not reference:
-        return sessions[0]
-    exact = [s for s in sessions if s.id == reference]
-    hits = exact or [s for s in sessions if s.id.startswith(reference)]
-    hits = hits or [s for s in sessions if (read_json(s.meta) or {}).get("name") == reference][:1]
-    if not hits:
-        raise SessionError(f"no session is called {_shown(reference)}; see: torchtop ls")
-    if len(hits) > 1:
-        raise SessionError(f"{_shown(reference)} fits {len(hits)} sessions; give more of the id")
-    return hits[0]
-
-
-def _by_path(reference: str) -> SessionPaths | None:
-    """The session directory that a reference names, or None when it is no path."""
-    try:
-        paths = SessionPaths(Path(reference).expanduser().absolute())
-        found = is_session(paths)
-    except (OSError, RuntimeError, ValueError):
-        found = False  # too long a name, no such user, a NUL in it
-    if found:
-        return paths
-    if "/" not in reference:
-        return None
-    raise SessionError(f"{_shown(reference)} is not a session directory (no session.json in it)")
-
-
-def _shown(text: str) -> str:
-    """What a user typed, fit for a one-line message."""
-    flat = "".join(c if c.isprintable() else "?" for c in text)
-    return flat if len(flat) <= 200 else flat[:200] + "..."
-
-
 def liveness(paths: SessionPaths) -> Liveness:
     """Whether a session is starting, live, ended in order, or lost its supervisor."""
     nodes = paths.nodes()

@@ -1,0 +1,167 @@
+"""``rm``: deletes sessions, and sweeps with the sessions that they made."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchtop.commands.errors import UsageError
+from torchtop.commands.text import safe
+from torchtop.launch.sweep import leftovers
+from torchtop.session.find import find_session, is_running, shown
+from torchtop.session.locks import is_locked
+from torchtop.session.paths import SessionError, SessionPaths, describe, list_sessions
+from torchtop.session.sweeps import SweepPaths, find_sweep, list_sweeps, sweeps_root
+from torchtop.session.values import child
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """What is to be deleted: a session, or a sweep with its sessions."""
+
+    what: SessionPaths | SweepPaths
+    sessions: tuple[SessionPaths, ...]
+
+    @property
+    def told(self) -> str:
+        """What it is called, with what goes with it."""
+        count = len(self.sessions)
+        if isinstance(self.what, SessionPaths) or not count:
+            return self.what.id
+        return f"{self.what.id} and its {count} session{'' if count == 1 else 's'}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``rm``."""
+    parser.add_argument(
+        "session", nargs="*", metavar="SESSION|SWEEP", help="id, start of one, or path"
+    )
+    parser.add_argument(
+        "--older-than", metavar="AGE", help="all that are, such as 12h, 30d; what runs stays"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Delete what does not run: all that was asked for, or nothing where some of it cannot be."""
+    chosen = [_find(reference) for reference in args.session]
+    for each in chosen:
+        if why := _in_use(each):
+            raise UsageError(why)
+    if args.older_than:
+        for each in _older_than(time.time() - _age_s(args.older_than)):
+            if why := _in_use(each):
+                print(f"torchtop: kept: {safe(why)}", file=sys.stderr)
+            else:
+                chosen.append(each)
+        if not chosen:
+            print("nothing is that old")
+            return 0
+    if not chosen:
+        raise UsageError("say which sessions, or --older-than 30d")
+    for each in dict.fromkeys(chosen):
+        _delete(each)
+    return 0
+
+
+def _find(reference: str) -> _Chosen:
+    """What a reference names, of sessions and sweeps together.
+
+    Raises:
+        SessionError: nothing, or more than one.
+    """
+    try:
+        session = find_session(reference)
+    except SessionError as error:
+        try:
+            sweep = find_sweep(reference)
+        except SessionError:
+            raise error from None
+        if sweep.root.parent != sweeps_root():
+            raise SessionError(
+                f"{shown(str(sweep.root))} is not among the sweeps in {sweeps_root()}; "
+                "delete a copy by hand"
+            ) from None
+        return _Chosen(sweep, _by_sweep().get(sweep.id, ()))
+    if session.id != reference and any(s.id.startswith(reference) for s in list_sweeps()):
+        raise SessionError(f"{shown(reference)} fits a session and a sweep; give more of the id")
+    return _Chosen(session, (session,))
+
+
+def _by_sweep() -> dict[str, tuple[SessionPaths, ...]]:
+    """The sessions that sweeps have made, by the sweep's id."""
+    made: dict[str, tuple[SessionPaths, ...]] = {}
+    for paths in list_sessions():
+        if isinstance(sweep := child(describe(paths), "sweep").get("id"), str):
+            made[sweep] = (*made.get(sweep, ()), paths)
+    return made
+
+
+def _older_than(limit_s: float) -> list[_Chosen]:
+    """The sweeps and the sessions from before a moment (in Unix time)."""
+    made = _by_sweep()
+    old_sweeps = (sweep for sweep in list_sweeps() if _measured_s(sweep) < limit_s)
+    sweeps = [_Chosen(sweep, made.get(sweep.id, ())) for sweep in old_sweeps]
+    with_them = {session for sweep in sweeps for session in sweep.sessions}
+    old = (s for s in list_sessions() if s not in with_them and _made_s(s) < limit_s)
+    return [*sweeps, *(_Chosen(session, (session,)) for session in old)]
+
+
+def _in_use(each: _Chosen) -> str | None:
+    """Why it cannot be deleted yet."""
+    if isinstance(each.what, SweepPaths) and is_locked(each.what.lock):
+        return (
+            f"{each.what.id} is being measured; stop it first: "
+            f"torchtop sweep --resume {each.what.id}"
+        )
+    for paths in each.sessions:
+        if is_running(paths):
+            return f"{paths.id} is running; stop it first: torchtop stop {paths.id}"
+        if left := leftovers(paths):
+            told = "a process" if len(left) == 1 else f"{len(left)} processes"
+            return f"{paths.id} has left {told} running: torchtop stop {paths.id}"
+    return None
+
+
+def _delete(each: _Chosen) -> None:
+    roots = [paths.root for paths in each.sessions]
+    for root in [*roots, each.what.root]:
+        try:
+            if root.exists():
+                shutil.rmtree(root)
+        except OSError as error:
+            raise SessionError(f"cannot delete {root}: {error.strerror}") from None
+    print(f"deleted {each.told}")
+
+
+def _made_s(paths: SessionPaths) -> float:
+    """When a session was started, in Unix time; by its directory where nothing else tells."""
+    told = describe(paths).get("wall_s")
+    return float(told) if isinstance(told, (int, float)) else _changed_s([paths.root])
+
+
+def _measured_s(paths: SweepPaths) -> float:
+    """When something was last measured in a sweep, in Unix time."""
+    return _changed_s([paths.plan, paths.runs])
+
+
+def _changed_s(files: Sequence[Path]) -> float:
+    """When files were last changed; now where that is not known."""
+    try:
+        return max(file.stat().st_mtime for file in files if file.exists())
+    except (OSError, ValueError):
+        return time.time()
+
+
+def _age_s(text: str) -> float:
+    found = re.fullmatch(r"([0-9]{1,9})([smhdw])", text)
+    if not found:
+        raise UsageError(
+            f"--older-than {safe(text)}: write a number and s, m, h, d or w, as in 30d"
+        )
+    return int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}[found[2]]
