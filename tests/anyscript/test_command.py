@@ -13,7 +13,7 @@ from anyscript.commanded import Told, bare, output_of, told, write
 from cli.command import torchtop
 from probe.staged import bare_python, clean_environment
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 STEPS = 40
 
@@ -60,7 +60,9 @@ def test_a_shell_script_that_calls_torchrun_is_attributed(shell: Told) -> None:
         assert phases == pytest.approx(rank["host_step_ms"], rel=0.01)
         assert rank["loader"]["workers"] == 1
     assert summary["throughput"]["samples_per_s"] > 0
-    assert summary["versions"]["torch"]
+    # of a command only its ranks can tell; CUDA is what PyTorch was built for, as in other runs
+    built = (torch.__version__, torch.version.cuda)
+    assert (summary["versions"]["torch"], summary["versions"]["cuda"]) == built
     assert shell.left == []
 
 

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, Dict, Optional
 
 from . import facts, launches
-from .process import ProcessLog, arm
+from .process import ProcessLog, arm, built
 from .visit import MARK
 
 
@@ -73,7 +73,7 @@ class Guest:
             return None
         if not self._log.is_open:
             self._open(who)
-            self._log.write("torch", version=str(torch.__version__))
+            self._log.write("torch", **built(torch))
             atexit.register(self.leave, os.getpid())
         try:
             key = launches.key_of(who["world_size"])

@@ -118,5 +118,11 @@ def arm(torch: ModuleType, log: ProcessLog) -> Optional[Probe]:
         probe = hooks.install(torch, log.directory, report)
     except Exception as error:
         report("{}: {}".format(type(error).__name__, error))
-    log.write("torch", version=str(getattr(torch, "__version__", "")))
+    log.write("torch", **built(torch))
     return probe
+
+
+def built(torch: ModuleType) -> Dict[str, Any]:
+    """What a PyTorch is: its version, and the CUDA that it was built for (None: for a CPU)."""
+    cuda = getattr(getattr(torch, "version", None), "cuda", None)
+    return {"version": str(getattr(torch, "__version__", "")), "cuda": cuda and str(cuda)}

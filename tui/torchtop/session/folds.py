@@ -80,6 +80,8 @@ class RankFold:
     """Why the probe took itself out, where it could say so in rank.py's file only."""
     process_header: dict[str, Any] = field(default_factory=dict)
     process_source: str = ""
+    torch: dict[str, Any] = field(default_factory=dict)
+    """The ``torch`` record: what its PyTorch is."""
     exit_code: int | None = None
     exited_ns: int | None = None
     exception: dict[str, Any] | None = None
@@ -89,12 +91,15 @@ class RankFold:
         if record["kind"] == "header" and _is_newer(record, self.process_header):
             self.process_source, self.process_header = source, record
             self.exit_code = self.exited_ns = self.exception = self.disabled = None
+            self.torch = {}
         elif source != self.process_source:
             return  # of an attempt before the last
         elif record["kind"] == "exception":
             self.exception = record
         elif record["kind"] == "exit":
             self.exit_code, self.exited_ns = record.get("code"), record.get("mono_ns")
+        elif record["kind"] == "torch":
+            self.torch = record
         elif record["kind"] == "probe":
             self.disabled = record.get("disabled")
 

@@ -16,7 +16,8 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
 
 ``ranks/<rank>-<attempt>-<pid>.process.jsonl`` (written by rank.py from its first moment)
     header: rank, local_rank, world_size, attempt, argv, python (version string)
-    ``torch``      version: the script has imported torch and the probe is armed
+    ``torch``      version, cuda (that it was built for, or null): the script has imported torch
+                   and the probe is armed
     ``exception``  type, message, traceback (text), mono_ns of the raise as rank.py saw it
     ``exit``       code (int; SystemExit code, 1 after an exception)
     ``probe``      disabled: why the probe took itself out. Here because it may have come to no

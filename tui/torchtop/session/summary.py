@@ -16,6 +16,7 @@ from torchtop.session.progress import progress
 from torchtop.session.records import PHASES, SCHEMA, UNKNOWN, Record, bucket_microseconds
 from torchtop.session.report import render_markdown
 from torchtop.session.tail import Tail
+from torchtop.session.versions import versions
 
 _EDGE_BYTES = 512 << 10
 """Facts stand at the start of a rank's file and the last totals at its end: both ends are read."""
@@ -58,7 +59,8 @@ def build_summary(paths: SessionPaths) -> dict[str, Any]:
     if status == "lost":  # its supervisor told no end: the samplers were the last to see it
         last = [Tail(node.devices, _EDGE_BYTES).poll()[-1:] for node in paths.nodes()]
         nodes = [told + seen for told, seen in zip(nodes, last, strict=True)]
-    ranks = _read_ranks(paths)
+    told = _read_ranks(paths)
+    ranks = [rank for rank in told if rank.header]
     history = Tail(paths.history).poll()
     minutes = [record for record in history if record["kind"] == "minute"]
     total = _sum_minutes(minutes)
@@ -81,7 +83,7 @@ def build_summary(paths: SessionPaths) -> dict[str, Any]:
         "world_size": first.get("world_size") or meta.get("nproc"),
         "nodes": len(paths.nodes()),
         "device": meta.get("device"),
-        "versions": _versions(meta, first),
+        "versions": versions(meta, told),
         "gpus": _gpus(paths, minutes),
         **_steps(total, min((rank.steps_done for rank in ranks), default=None)),
         "phases": _shares(total["phases_us"], total["recorded"]),
@@ -131,16 +133,8 @@ def _failure(events: list[Record], meta: Mapping[str, Any]) -> dict[str, Any]:
     return asdict(failure_of(next((r for r in events if r["kind"] == "exit"), {}), meta))
 
 
-def _versions(meta: Mapping[str, Any], rank: Mapping[str, Any]) -> dict[str, Any]:
-    known = dict(meta.get("versions") or {})
-    for name in ("python", "torch", "cuda", "nccl"):
-        known[name] = rank.get(name) or known.get(name)
-    names = ("torchtop", "python", "torch", "cuda", "nccl", "driver")
-    return {name: known.get(name) for name in names}
-
-
 def _read_ranks(paths: SessionPaths) -> list[RankFold]:
-    """What each rank's last attempt says of it, by rank; ranks that never trained are left out."""
+    """What each rank's last attempt says of it, by rank; one that never trained has no header."""
     found: dict[int, RankFold] = {}
     for file in sorted(paths.ranks.glob("*.jsonl")):
         records = _both_ends(file)
@@ -151,7 +145,7 @@ def _read_ranks(paths: SessionPaths) -> list[RankFold]:
         process = file.name.endswith(".process.jsonl")
         for record in records:
             (rank.apply_process if process else rank.apply)(file.name, record)
-    return [found[number] for number in sorted(found) if found[number].header]
+    return [found[number] for number in sorted(found)]
 
 
 def _probe(ranks: list[RankFold]) -> dict[str, Any]:
