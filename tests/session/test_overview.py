@@ -14,6 +14,7 @@ from torchtop.session.baselines import Watched, mark, read_baselines, unmark
 from torchtop.session.load import load_paths
 from torchtop.session.overview import Overview, entry_of
 from torchtop.session.paths import SessionError, SessionPaths
+from torchtop.session.summary import build_summary
 
 
 @pytest.fixture
@@ -52,6 +53,22 @@ class TestEntry:
         write(paths.node("host-a").events, "supervisor")
         paths.node("host-a").lock.touch()
         assert entry_of(paths).state == "lost"
+
+    def test_of_one_that_is_lost_the_steps_that_its_ranks_have_counted_are_told(
+        self, tmp_path: Path
+    ) -> None:
+        # given ranks that went on for a moment after the last analysis
+        paths = session(tmp_path / "s", wall_s=1000.0)
+        write(paths.node("host-a").events, "supervisor")
+        write(paths.analysis, "analyst", {"kind": "analysis", "steps": 40})
+        beats = [{"kind": "beat", "step": 1, "marker": "x" * 200}] * 500
+        for rank, done in enumerate((57, 55)):
+            file = paths.ranks / f"{rank}-0-{rank + 10}.jsonl"
+            totals = [{"kind": "totals", "to_step": count} for count in (9, done)]
+            write(file, "rank", totals[0], *beats, totals[1], rank=rank, attempt=0)
+            write(paths.ranks / f"{rank}-0-{rank + 10}.process.jsonl", "process", rank=rank)
+        # then it says as many as its summary
+        assert entry_of(paths).steps == build_summary(paths)["steps"] == 55
 
     def test_odd_files_are_missing_values(self, tmp_path: Path) -> None:
         odd = {"throughput": 3, "verdict": [], "wall_s": "x", "steps": None, "status": {}}

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from torchtop.session.finished import finished_steps
 from torchtop.session.paths import SessionPaths, describe, liveness, read_json
 from torchtop.session.presence import is_watched
 from torchtop.session.tail import Tail
@@ -150,7 +151,10 @@ UNITS = {"samples_per_s": "samples/s", "tokens_per_s": "tokens/s", "steps_per_s"
 
 
 def standing(paths: SessionPaths) -> dict[str, Any]:
-    """How a session without an end stands, by its last analysis; the names are a summary's."""
+    """How a session without an end stands, by its last analysis; the names are a summary's.
+
+    Its steps are those that the ranks have counted: one that is lost had no last analysis.
+    """
     last: dict[str, Any] = {}
     records = Tail(paths.analysis, last_bytes=_LAST_BYTES).poll()
     for record in records:
@@ -158,6 +162,6 @@ def standing(paths: SessionPaths) -> dict[str, Any]:
     ran = [record["mono_ns"] for record in records if "mono_ns" in record]
     return {
         "wall_s": (ran[-1] - ran[0]) / 1e9 if ran else None,
-        "steps": last.get("steps"),
+        "steps": max((last.get("steps"), finished_steps(paths)), key=lambda n: number(n) or 0),
         **{name: last.get(name) for name in ("throughput", "step_ms", "phases", "verdict")},
     }
