@@ -104,6 +104,11 @@ def test_a_sentence_is_cut_after_a_whole_clause_where_that_is_half_of_it() -> No
     assert cut_words("a; " + WAITS, 30) == "a; the GPU waits for a batch …"
 
 
+def test_of_several_sentences_whole_ones_are_kept() -> None:
+    told = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total of 9 GiB and"
+    assert cut_words(told, 60) == "CUDA out of memory. Tried to allocate 20.00 GiB. …"
+
+
 def test_a_sentence_that_fits_is_not_cut() -> None:
     assert cut_words(WAITS, len(WAITS)) == WAITS
     assert cut_words("", 5) == ""

@@ -114,6 +114,30 @@ def test_out_of_gpu_memory_has_a_cause_of_its_own(kind: str, message: str) -> No
     assert record["message"].startswith("rank 3 ran out of GPU memory: ")
 
 
+def test_a_long_message_ends_with_a_sentence() -> None:
+    # given what torch says, which has more to say than a message holds
+    record = judge(
+        raised(
+            0,
+            10,
+            "torch.OutOfMemoryError",
+            "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.80 "
+            "GiB of which 1.20 GiB is free. Including non-PyTorch memory, this process has 138.60 "
+            "GiB memory in use. Of the allocated memory 100.01 GiB is allocated by PyTorch, and "
+            "31.50 GiB is reserved by PyTorch but unallocated. If reserved but unallocated memory "
+            "is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid it.",
+        )
+    )
+    assert record["message"].endswith("this process has 138.60 GiB memory in use. …")
+    assert len(record["message"]) <= 300
+
+
+def test_a_long_message_keeps_what_to_do_about_it() -> None:
+    record = judge(raised(0, 9, "EOFError", "EOF when reading a line " + "and " * 200))
+    assert record["message"].endswith("; ranks have no terminal: take input() and breakpoint() out")
+    assert len(record["message"]) <= 300
+
+
 def test_an_exception_tells_its_first_line_and_the_whole_traceback() -> None:
     record = judge(raised(0, 10, "ValueError", "first\x1b[2J\nsecond"))
     assert record["message"] == "rank 0 failed: ValueError: first"

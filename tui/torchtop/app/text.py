@@ -11,18 +11,14 @@ from collections.abc import Iterable
 
 from rich.cells import cell_len, set_cell_size
 
+from torchtop.session.brief import DANGLING
+
 Span = tuple[str, str]
 Row = tuple[Span, ...]
 
 _DROPPED = frozenset("\ufe0e\ufe0f\u200b\ufeff")
 _POINTS_PER_CELL = 4
 """Code points kept per cell of width: a letter under a thousand accents is cut, not stored."""
-
-_DANGLING = (
-    *("a", "an", "and", "at", "by", "for", "from", "in", "is", "of", "on", "or", "the", "to"),
-    *("up", "with", "·", "→"),
-)
-"""Words that a cut text does not end in."""
 
 
 def clean(text: object, limit: int = 4000) -> str:
@@ -81,21 +77,23 @@ def cut(text: str, cells: int, ellipsis: str = "…") -> str:
 def cut_words(text: str, cells: int) -> str:
     """A sentence cut to at most `cells` between words, and never between a number and its unit.
 
-    Where a whole clause takes half of the cells or more, the cut comes after it. What is left of
-    "27.3 ms of a 78.8 ms step" must not read as another value. Where nothing but a fragment would
-    be left, it is cut as `cut` does.
+    Where a whole sentence or clause takes half of the cells or more, the cut comes after it. What
+    is left of "27.3 ms of a 78.8 ms step" must not read as another value. Where nothing but a
+    fragment would be left, it is cut as `cut` does.
     """
     if len(text) <= cells * _POINTS_PER_CELL and width(text) <= cells:
         return text
     words = cut(text, cells - 2, "").split(" ")
     if not text.startswith(" ".join(words) + " "):
         words.pop()
-    while words and (words[-1] in _DANGLING or words[-1].replace(",", "")[:1].isdigit()):
+    while words and (words[-1] in DANGLING or words[-1].replace(",", "")[:1].isdigit()):
         words.pop()
-    clause = " ".join(words).rpartition(";")[0]
-    if width(clause) * 2 >= cells:
-        return f"{clause} …"
-    kept = " ".join(words).rstrip(",;:·→ ")
+    kept = " ".join(words)
+    for mark in ("; ", ". "):
+        whole = kept.rpartition(mark)[0]
+        if whole and width(whole) * 2 >= cells:
+            return f"{whole}{mark.strip(' ;')} …"
+    kept = kept.rstrip(",;:·→ ")
     return f"{kept} …" if width(kept) * 2 >= cells else cut(text, cells)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from torchtop.launch.oom import OutOfMemory
 from torchtop.launch.plain_text import plain
 from torchtop.launch.reasons import Reason, of_exception, of_timeout
+from torchtop.session.brief import brief
 
 _VICTIM = re.compile(
     r"connection (?:was )?(?:closed|reset|refused|aborted)|broken pipe|socket closed"
@@ -232,10 +233,11 @@ def _rank_record(evidence: Evidence, rank: RankEvidence) -> dict[str, Any]:
     if rank.exception is not None:
         code = rank.exit_code if rank.exit_code is not None else 1
         trace = plain(str(rank.exception.get("traceback") or "")) or None
-    message = f"rank {rank.rank} {reason.does}"
+    hint = f"; {reason.hint}" if reason.hint else ""
+    message = brief(_flat(f"rank {rank.rank} {reason.does}"), _MESSAGE_LIMIT - len(hint))
     return _record(
         reason.cause,
-        f"{message}; {reason.hint}" if reason.hint else message,
+        message + hint,
         rank=rank.rank,
         code=code,
         name=signal_name(code) if code is not None and code < 0 else None,
@@ -310,7 +312,11 @@ def _record(
         "rank": rank,
         "code": code,
         "signal": name,
-        "message": plain(message).replace("\n", " ")[:_MESSAGE_LIMIT],
+        "message": brief(_flat(message), _MESSAGE_LIMIT),
         "traceback": traceback,
         "log_tail": list(tail),
     }
+
+
+def _flat(text: str) -> str:
+    return plain(text).replace("\n", " ")

@@ -18,6 +18,7 @@ from torchtop.launch.plain_text import plain
 from torchtop.launch.processes import Process
 from torchtop.launch.spec import LaunchSpec
 from torchtop.launch.stage import SITE
+from torchtop.session.brief import brief
 from torchtop.session.paths import SessionPaths
 from torchtop.session.records import Record
 from torchtop.session.tail import Tail
@@ -141,7 +142,7 @@ class Hints:
     def _tell(self, what: str, message: str) -> None:
         if what not in self._told:
             self._told.add(what)
-            self._events.write("hint", what=what, message=plain(message)[:500])
+            self._events.write("hint", what=what, message=brief(plain(message), 500))
 
 
 def _train_alone(ranks: list[_Trainer]) -> bool:
@@ -183,7 +184,7 @@ def _kept_out(pid: int, site: bytes) -> str | None:
 
 def _shown(pid: int) -> str:
     words = [os.fsdecode(word) for word in _read(pid, "cmdline").split(b"\0") if word]
-    name = " ".join([Path(words[0]).name, *words[1:]])[:80] if words else "a process"
+    name = brief(" ".join([Path(words[0]).name, *words[1:]]), 80) if words else "a process"
     return f"{name} (pid {pid})"
 
 

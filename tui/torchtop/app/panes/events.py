@@ -8,7 +8,7 @@ from typing import Any
 from torchtop.app.format import clock, known, size
 from torchtop.app.panes import failure
 from torchtop.app.panes.parts import SEVERITIES, items
-from torchtop.app.text import Row, Span, clean, fit, pad
+from torchtop.app.text import Row, Span, clean, cut_words, fit, pad
 from torchtop.app.view import View
 from torchtop.session.state import Snapshot
 
@@ -32,7 +32,8 @@ def body(view: View, width: int, height: int) -> list[Row]:
 
 
 def _row(at_s: float, text: str, style: str, width: int) -> Row:
-    return fit([(pad(clock(at_s), 7), "faint"), (" ", ""), (text, style)], width)
+    told = cut_words(text, width - 8)
+    return fit([(pad(clock(at_s), 7), "faint"), (" ", ""), (told, style)], width)
 
 
 def told(snapshot: Snapshot) -> list[tuple[float, str, str]]:
@@ -41,7 +42,7 @@ def told(snapshot: Snapshot) -> list[tuple[float, str, str]]:
     lines: list[tuple[int, str, str]] = []
     if problem := snapshot.meta.get("problem"):
         lines.append((start, f"the session is incomplete: {clean(problem, 200)}", "warn"))
-    lines += [(start, clean(line, 300), "warn") for line in items(snapshot.meta, "warnings")]
+    lines += [(start, clean(line, 600), "warn") for line in items(snapshot.meta, "warnings")]
     ranks: list[int] = []
     for event in snapshot.events:
         stamp = int(known(event.get("mono_ns")) or 0)
@@ -100,10 +101,10 @@ def _words(event: Mapping[str, Any]) -> tuple[str, str]:
     if kind == "exit":
         cause = clean(event.get("cause"), 40)
         good = cause in failure.IN_ORDER
-        message = clean(event.get("message") or "", 200)
+        message = clean(event.get("message") or "", 600)
         return f"exit: {cause}{': ' + message if message else ''}", "ok" if good else "critical"
     if kind == "hint":
-        return clean(event.get("message") or "", 300), "note"
+        return clean(event.get("message") or "", 600), "note"
     if kind in ("disk", "log_cut"):
         return _disk_words(event)
     if kind == "end":
