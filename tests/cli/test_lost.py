@@ -14,15 +14,20 @@ from typing import Any
 
 import pytest
 
+from app.pty_child import Child
 from cli.command import environment
 from launch.supervised import Run, wait_until
 from torchtop.cli import main
 from torchtop.launch import processes
-from torchtop.session.paths import SessionPaths
+from torchtop.session.paths import SessionPaths, home, list_sessions
 from torchtop.session.presence import watching
 
 Start = Callable[..., Run]
 Say = Callable[..., tuple[int, str, str]]
+
+LIMIT_S = 60.0
+VIEWER = "import sys; from torchtop.cli import main; raise SystemExit(main(sys.argv[1:]))"
+LEFT = b"\x1b[?1049l"
 
 SLEEP = """
 up()
@@ -229,6 +234,38 @@ def test_a_watcher_says_what_has_become_of_a_run(
         other_told
     )
     assert main(["stop", lost.paths.id]) == main(["stop", deleted.paths.id]) == 0
+
+
+@pytest.mark.fault(26, "the session directory goes away or is locked", "no crash; a clear message")
+def test_a_viewer_over_a_deleted_directory_leaves_in_order(
+    state_home: Path, say: Say, tmp_path: Path
+) -> None:
+    # given a run that was started with a viewer
+    script = tmp_path / "sleeps.py"
+    script.write_text("import time\nwhile True:\n    time.sleep(0.05)\n")
+    words = ("run", "--device", "cpu", "--nproc", "1", str(script))
+    viewer = Child(VIEWER, *words, **environment(state_home))
+    try:
+        begun = (home() / "sessions").glob
+        wait_until(lambda: viewer.read(0.1) and [*begun("*/ranks/*.process.jsonl")], "a rank is up")
+        # when the directory is deleted under it
+        (paths,) = list_sessions()
+        shutil.rmtree(paths.root)
+        assert viewer.read(LIMIT_S, until=b"DELETED"), viewer.seen[-2000:]
+        before = len(viewer.seen)
+        os.write(viewer.fd, b"q")
+        assert viewer.read(LIMIT_S, until=b"detach"), viewer.seen[before:]
+        os.write(viewer.fd, b"d")
+        # then leaving tells it in one line, as that of a run that goes on
+        assert viewer.wait(LIMIT_S) == 0, viewer.seen[before:]
+        told = viewer.seen[before:].rpartition(LEFT)[2].decode()
+    finally:
+        viewer.close()
+    (line,) = [line for line in told.splitlines() if "torchtop" in line]
+    assert "was deleted; the run goes on, unseen" in line
+    assert line.endswith(f"torchtop stop {paths.id}")
+    # and the run does go on, until it is stopped
+    assert say("stop", paths.id)[:2] == (0, "stopped; its records are gone with its directory\n")
 
 
 def watcher(session: Run, home: Path) -> subprocess.Popen[str]:

@@ -225,16 +225,24 @@ def _failure(snapshot: Snapshot) -> Iterator[str]:
 def _what_is_lost(paths: SessionPaths) -> str:
     """What a session without an end has come to, and what can be done."""
     if not paths.root.is_dir():
-        run = next((run for run in unseen(paths.root.parent) if is_of(run, paths)), None)
-        if run is None or run.supervisor is None:
-            return f"{paths.root} was deleted, and its supervisor is gone"
-        return (
-            f"{paths.root} was deleted; the run goes on, unseen (its supervisor has pid "
-            f"{run.supervisor.pid}); to stop it: torchtop stop {paths.id}"
-        )
+        gone = f"{safe(paths.root)} was deleted, and its supervisor is gone"
+        return unseen_run(paths) or gone
     gone = f"the supervisor is gone without a word; see {paths.root / 'supervisor.log'}"
     left = [process for process in all_leftovers(paths.root.parent) if is_of(process, paths)]
     return gone + (f"; it left {named(left)}: torchtop stop {paths.id}" if left else "")
+
+
+def unseen_run(paths: SessionPaths) -> str:
+    """What becomes of a run whose directory was deleted under it; empty where there is none."""
+    if paths.root.is_dir():
+        return ""
+    run = next((run for run in unseen(paths.root.parent) if is_of(run, paths)), None)
+    if run is None or run.supervisor is None:
+        return ""
+    return (
+        f"{safe(paths.root)} was deleted; the run goes on, unseen (its supervisor has pid "
+        f"{run.supervisor.pid}); to stop it: torchtop stop {paths.id}"
+    )
 
 
 def _closing(summary: Mapping[str, Any]) -> str:

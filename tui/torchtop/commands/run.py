@@ -111,6 +111,9 @@ def _leave(paths: SessionPaths | None) -> int:
     if paths is None:
         return 0
     snapshot = plain.follow_until_end(paths.root, 0.0)
+    if told := plain.unseen_run(paths):
+        print(told)
+        return 0
     if snapshot.live:
         print(f"{paths.id} goes on; watch it with: torchtop attach {reference(paths)}")
         return 0
