@@ -21,7 +21,10 @@ CATALOG = (
     WorkloadEntry(1, "resnet50-cifar10", "ResNet-50 on CIFAR-10, global batch 256"),
     WorkloadEntry(2, "compute-heavy", "the healthy control: GPU-bound"),
     WorkloadEntry(
-        3, "slow-loader", "a loader that cannot keep up", options={"batch": 64, "seed": 7}
+        3,
+        "slow-loader",
+        "a loader that cannot keep up",
+        defaults=lambda meta: {"batch": 64, "seed": 7, "synthetic_size": meta["device"]},
     ),
     WorkloadEntry(4, "comm-heavy", "large gradients, little compute"),
     WorkloadEntry(5, "straggler", "one rank is slow in its optimizer"),
@@ -44,6 +47,7 @@ class FakeController:
         self.stop_takes: threading.Event | None = None
         self.refuses: str | None = None
         self.unread: dict[str, str] = {}
+        self.catalog = CATALOG
         self.left: list[LeftBehind] = []
         self.ranks_stand: list[RankStack] = []
         self.ranks_found: list[Inspected] = []
@@ -52,7 +56,7 @@ class FakeController:
         self._idle: Path | None = None
 
     def workloads(self) -> Sequence[WorkloadEntry]:
-        return CATALOG
+        return self.catalog
 
     def consent(self, name: str) -> str | None:
         return self.unread.get(name)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from app.driving import LARGE, MEDIUM, SMALL, Driven, driven
+from torchtop.app.controller import WorkloadEntry
 
 
 async def answered(d: Driven, key: str) -> None:
@@ -210,6 +212,26 @@ class TestSessions:
             await d.until(lambda: d.asked("save") == [("save", d.app.session)])
             await d.shows("saved ")
 
+    async def test_what_a_file_names_later_is_picked_and_has_its_key(self, tmp_path: Path) -> None:
+        async with driven(tmp_path, None) as d:
+            later = WorkloadEntry(9, "written-later", "of a new file", "file")
+            # a digit that nothing had
+            d.controller.catalog += (later,)
+            d.controller.unread["written-later"] = "torchrun train.py"
+            await d.press("9")
+            await d.shows("written-later is named by a file")
+            await answered(d, "escape")
+            # and the list, with what was marked still marked
+            d.controller.catalog = (replace(later, name="another", key=1), *d.controller.catalog)
+            await d.press("w", "down")
+            await d.shows("another")
+            await d.until(lambda: any("▸ 2 compute-heavy" in line for line in d.lines))
+            # while what has gone from its file is no more offered
+            d.controller.catalog = d.controller.catalog[:3]
+            await answered(d, "escape")
+            await d.press("w")
+            await d.until(lambda: "straggler" not in d.text)
+
     async def test_o_shows_the_options_in_force(self, tmp_path: Path) -> None:
         async with driven(tmp_path, size=MEDIUM) as d:
             await d.press("o")
@@ -223,6 +245,7 @@ class TestSessions:
             values = {name: mark for mark, name in (_option(line) for line in d.lines) if name}
             assert values["batch 256"] and values["amp false"]
             assert values["seed 7"] is False
+            assert values["synthetic_size cuda"] is False  # as it is on that session's device
             assert "batch 64" not in values
 
     async def test_hostile_names_are_text_in_questions_and_toasts(self, tmp_path: Path) -> None:

@@ -49,6 +49,27 @@ def test_agreeing_holds_for_what_was_shown_alone(
         controller.start("ours", {})
 
 
+@pytest.mark.parametrize(
+    ("device", "ranks", "options", "told"),
+    [
+        ("cuda", 4, {}, {"batch": 128, "width": 768}),
+        ("cpu", 2, {}, {"batch": 8, "width": 128}),
+        ("cpu", 2, {"batch_per_gpu": "3"}, {"batch": 6}),
+        ("cpu", None, {"gone": "x"}, {"batch": 4}),
+    ],
+)
+def test_defaults_are_those_of_the_sessions_device(
+    controller: LiveController,
+    device: str,
+    ranks: int | None,
+    options: dict[str, str],
+    told: dict[str, object],
+) -> None:
+    entry = next(e for e in controller.workloads() if e.name == "bert-base")
+    found = entry.defaults({"device": device, "nproc": ranks, "options": options})
+    assert {name: found[name] for name in told} == told
+
+
 def test_nothing_is_agreed_to_unread(controller: LiveController) -> None:
     with pytest.raises(ControllerError, match="read its command"):
         controller.agree("ours")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from torchtop_workloads import arguments
-from torchtop_workloads.registry import WORKLOADS, Option, Workload, find
+from torchtop_workloads.registry import WORKLOADS, Option, Value, Workload, find
 
 RESNET = find("resnet50-cifar10")
 
@@ -49,6 +49,26 @@ def test_every_entry_is_whole(workload: Workload) -> None:
     common = "batch batch_per_gpu workers pin_memory compile amp parallel data seed lr scale_lr"
     assert {*common.split(), "steps", "seconds", "warmup", "epochs"} <= {*names}
     json.dumps(asdict(workload))
+
+
+@pytest.mark.parametrize(
+    ("given", "device", "ranks", "gpus", "told"),
+    [
+        ({}, "cuda", 4, None, {"batch": 256, "workers": 4}),
+        ({"workers": 2}, "cpu", 2, None, {"batch": 256}),
+        ({"batch_per_gpu": 10}, "cpu", 2, None, {"batch": 20}),
+        ({"data": "memory"}, "cuda", 1, None, {"workers": 0}),
+        ({"parallel": "dp", "batch_per_gpu": 10}, "cuda", 1, 4, {"batch": 40}),
+    ],
+)
+def test_what_is_not_given_depends_on_where_it_runs(
+    given: dict[str, Value], device: str, ranks: int, gpus: int | None, told: dict[str, Value]
+) -> None:
+    values = RESNET.defaults(given, device, ranks, gpus)
+    assert told.items() <= values.items()
+    on_cpu = find("bert-base").defaults({}, "cpu", 2)
+    assert (on_cpu["batch"], on_cpu["width"], on_cpu["workers"]) == (8, 128, 0)
+    assert [*values] == [option.name for option in RESNET.options]
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)

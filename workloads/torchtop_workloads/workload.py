@@ -88,6 +88,28 @@ class Workload:
         if isinstance(width, int) and isinstance(heads, int) and width % heads:
             raise ValueError(f"width {width} cannot be split over {heads} heads: use a multiple")
 
+    def defaults(
+        self,
+        given: Mapping[str, Value | None],
+        device: str,
+        world_size: int,
+        gpus: int | None = None,
+    ) -> dict[str, Value | None]:
+        """What all options are in a job, where `given` does not say otherwise; None: see its help.
+
+        Args:
+            given: the options that were set.
+            device: the type of device that it runs on.
+            world_size: the number of ranks.
+            gpus: how many GPUs a single process sees.
+        """
+        values = {option.name: option.default_for(device, 1) for option in self.options}
+        if "batch" in values:
+            values["batch"], _ = self.batch(given, world_size, device, gpus)
+        if {**values, **given}.get("data") == "memory":
+            values["workers"] = 0  # batches that exist already need no one to load them
+        return values
+
     def batch(
         self,
         values: Mapping[str, Value | None],

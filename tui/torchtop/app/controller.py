@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from torchtop.session.inspections import Inspected
 from torchtop.session.paths import SessionPaths
@@ -28,7 +28,8 @@ class WorkloadEntry:
         summary: one line about it.
         source: where it comes from.
         problem: why it cannot be started, or None.
-        options: its options and their defaults.
+        defaults: its options with their defaults, in a session with that ``session.json``: sizes
+            depend on the device, and on how many ranks there are.
     """
 
     key: int | None
@@ -36,7 +37,9 @@ class WorkloadEntry:
     summary: str
     source: Literal["builtin", "file"] = "builtin"
     problem: str | None = None
-    options: Mapping[str, object] = field(default_factory=dict)
+    defaults: Callable[[Mapping[str, Any]], Mapping[str, object]] = field(
+        default=lambda _meta: {}, compare=False
+    )
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,7 @@ class TorchtopApp(TerminalApp):
     def on_catalog_ready(self, message: messages.CatalogReady) -> None:
         """The workloads are known."""
         self.update_view(catalog=message.entries)
+        self.main.catalog_read(message.key)
 
     def on_progress(self, message: messages.Progress) -> None:
         """An operation goes on, or is over."""

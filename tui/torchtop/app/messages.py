@@ -34,9 +34,10 @@ class SnapshotReady(Message):
 
 @dataclass
 class CatalogReady(Message):
-    """The workloads were read."""
+    """The workloads were read; for a digit that was typed, where there was none of it."""
 
     entries: tuple[WorkloadEntry, ...]
+    key: int | None = None
 
 
 @dataclass

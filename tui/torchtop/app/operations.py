@@ -41,11 +41,11 @@ class Operations:
         self.shown: Path | None = None
         """The session that was last asked for; it may not be on the screen yet."""
 
-    def load(self) -> None:
-        """Read the catalog."""
+    def load(self, key: int | None = None) -> None:
+        """Read the catalog, for a digit that was typed."""
 
         def work() -> None:
-            self._post(CatalogReady(tuple(self._controller.workloads())))
+            self._post(CatalogReady(tuple(self._controller.workloads()), key))
 
         self._background(work)
 

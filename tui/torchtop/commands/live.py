@@ -7,15 +7,17 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torchtop.app.controller import ControllerError, LeftBehind, StopMode, WorkloadEntry
 from torchtop.commands.errors import UsageError
 from torchtop.commands.request import workload_spec
 from torchtop.launch import boot, config, sweep
-from torchtop.launch.catalog import load_catalog
+from torchtop.launch.catalog import Entry, load_catalog
 from torchtop.launch.spec import LaunchError, LaunchSpec
 from torchtop.launch.start import start_session
 from torchtop.session import inspections
@@ -24,6 +26,7 @@ from torchtop.session.inspections import Inspected
 from torchtop.session.paths import SessionError, SessionPaths
 from torchtop.session.stacks import RankStack, take
 from torchtop.session.summary import write_summary
+from torchtop.session.values import child, items, number
 
 
 class LiveController:
@@ -64,7 +67,7 @@ class LiveController:
                 summary=entry.summary,
                 source=entry.source,
                 problem=None,
-                options={option.name: option.default for option in entry.options},
+                defaults=partial(_defaults, entry),
             )
             for entry in load_catalog(self._cwd).entries
         ]
@@ -189,6 +192,19 @@ class LiveController:
                 sampler.kill()
             shutil.rmtree(directory, ignore_errors=True)
             self._idle = None
+
+
+def _defaults(entry: Entry, meta: Mapping[str, Any]) -> Mapping[str, object]:
+    """The defaults of a workload's options in a session, be its description a damaged one."""
+    ranks, gpus = number(meta.get("nproc")), items(meta, "gpu_uuids")
+    device = str(meta.get("device") or "cuda")
+    if entry.builtin is None:
+        return {option.name: option.default for option in entry.options}
+    try:
+        given = entry.parse({k: str(v) for k, v in child(meta, "options").items()})
+    except LaunchError:  # an option that it has no more
+        given = {}
+    return entry.builtin.defaults(given, device, int(ranks or 1), len(gpus) or None)
 
 
 def _goes_on(paths: SessionPaths) -> bool:

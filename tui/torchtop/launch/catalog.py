@@ -63,7 +63,7 @@ class Entry:
         Raises:
             CatalogError: such as ``-o batch=abc: batch must be a whole number, not 'abc'``.
         """
-        return {name: _spelled(value) for name, value in self._parse(options).items()}
+        return {name: _spelled(value) for name, value in self.parse(options).items()}
 
     def arguments(self, options: Mapping[str, str]) -> list[str]:
         """The arguments that start it with these options; the others keep their defaults.
@@ -71,7 +71,7 @@ class Entry:
         Raises:
             CatalogError: as `validate`.
         """
-        values = self._parse(options)
+        values = self.parse(options)
         if self.own:
             return [*self.own.command[1:], *self.own.arguments(values)]
         by_name = {option.name: option for option in self.options}
@@ -91,7 +91,12 @@ class Entry:
             "options": [asdict(option) for option in self.options],
         }
 
-    def _parse(self, options: Mapping[str, str]) -> dict[str, Value]:
+    def parse(self, options: Mapping[str, str]) -> dict[str, Value]:
+        """The values of options as they were typed, by the options' own names.
+
+        Raises:
+            CatalogError: as `validate`.
+        """
         values: dict[str, Value] = {}
         for name, text in options.items():
             option = self.option(name)

@@ -37,6 +37,17 @@ class Picker(Sheet["str | None"]):
         self.text = ""
         self.at = 0
 
+    def renew(self, entries: Sequence[WorkloadEntry]) -> None:
+        """Show what the catalog has come to; what was marked stays so while it is there."""
+        if tuple(entries) == self.entries:
+            return
+        marked = self.found[self.at].name if self.found else None
+        self.entries = tuple(entries)
+        names = [entry.name for entry in self.found]
+        self.at = names.index(marked) if marked in names else self.at
+        self._fit()
+        self.refresh_rows()
+
     def wanted(self) -> tuple[int, int]:
         """Room for the summaries."""
         return 100, min(24, len(self.entries) + 3)

@@ -51,10 +51,25 @@ class Requests(Widget):
             if entry.key == key:
                 self.request_start(entry.name, {})
                 return
-        self.app.tell(f"no workload has the key {key}: w lists them")
+        self.app.operations.load(key)  # its file may have been written since
+
+    def catalog_read(self, key: int | None) -> None:
+        """Show a catalog that was read anew, and start what the digit stands for that was typed."""
+        from torchtop.app.screens.picker import Picker
+
+        catalog = self.app.view.catalog
+        if isinstance(self.app.screen, Picker):
+            self.app.screen.renew(catalog)
+        if key is None:
+            return
+        name = next((entry.name for entry in catalog if entry.key == key), None)
+        if name is None:
+            self.app.tell(f"no workload has the key {key}: w lists them")
+        elif len(self.app.screen_stack) == 1:
+            self.request_start(name, {})
 
     def action_pick(self) -> None:
-        """Pick a workload from the list."""
+        """Pick a workload from the list, which is read anew: files may have changed."""
         from torchtop.app.screens.picker import Picker
 
         def picked(name: str | None) -> None:
@@ -62,6 +77,7 @@ class Requests(Widget):
                 self.request_start(name, {})
 
         self.app.push_screen(Picker(self.app.view.catalog), picked)
+        self.app.operations.load()
 
     def action_start(self) -> None:
         """Start what was shown again, or pick."""
@@ -211,9 +227,9 @@ class Requests(Widget):
         from torchtop.app.screens.lines import Lines, option_lines
 
         if self.shown:
-            name = self.shown.meta.get("workload")
-            entries = (entry for entry in self.app.view.catalog if entry.name == name)
-            defaults = next((entry.options for entry in entries), {})
+            meta = self.shown.meta
+            own = (e for e in self.app.view.catalog if e.name == meta.get("workload"))
+            defaults = next((entry.defaults(meta) for entry in own), {})
             self.app.push_screen(Lines("options", option_lines(self.shown, defaults), "o"))
         else:
             self.app.tell("no session is shown")
