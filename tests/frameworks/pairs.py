@@ -12,6 +12,8 @@ from probe.staged import Stage, clean_environment
 
 SCRIPTS = Path(__file__).with_name("scripts")
 _LIMIT_S = 120.0
+_ATTEMPTS = 3
+_TORCH_ABORT = "terminate called without an active exception"
 _TORCHRUN = ("-m", "torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0")
 
 
@@ -22,6 +24,11 @@ class Ended:
     code: int
     outputs: list[str]
     errors: list[str]
+
+    @property
+    def is_torch_abort(self) -> bool:
+        """Whether gloo ended a process whose interpreter had gone, as it does now and then."""
+        return self.code != 0 and any(_TORCH_ABORT in error for error in self.errors)
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,15 @@ def run(words: list[str], ranks: int, folder: Path) -> Pair:
         ranks: one is no job of torchrun's.
         folder: for what the runs write.
     """
+    for attempt in range(_ATTEMPTS):
+        pair = _run(words, ranks, folder / str(attempt))
+        # There is nothing to compare with then. On the probed side alone it is told.
+        if not pair.plain.is_torch_abort:
+            break
+    return pair
+
+
+def _run(words: list[str], ranks: int, folder: Path) -> Pair:
     stage = Stage.make(folder / "session")
     script = [str(SCRIPTS / words[0]), *words[1:]]
     folders = [folder / "plain", folder / "probed"]

@@ -1,6 +1,7 @@
 """Ways to train on two ranks: ``torchrun --nproc-per-node 2 parallel.py WAY``."""
 
 import contextlib
+import gc
 import sys
 
 import torch
@@ -149,4 +150,7 @@ if __name__ == "__main__":
     torch.manual_seed(3 + dist.get_rank())
     globals()[sys.argv[1]]()
     dist.barrier()
+    # DistributedDataParallel lies in cycles. A group that it still holds when the interpreter has
+    # gone now and then aborts the process (gloo: "terminate called without an active exception").
+    gc.collect()
     dist.destroy_process_group()
