@@ -10,6 +10,9 @@ from torchtop.app.logs import LogPage
 from torchtop.session.baselines import Baseline
 from torchtop.session.state import Snapshot
 
+THINNED_S = 30.0
+"""Of a recording older than two hours, analyses lie so far apart at most."""
+
 STALE_AFTER_S = 3.0
 """Data older than this is marked: samplers and analyst write once a second."""
 
@@ -58,3 +61,8 @@ class View:
     def idle(self) -> bool:
         """Whether no session is shown."""
         return self.snapshot is None or self.snapshot.status == "idle"
+
+    @property
+    def stale_after_s(self) -> float:
+        """An analysis older than this is marked."""
+        return THINNED_S if self.replay else STALE_AFTER_S

@@ -202,7 +202,8 @@ def _offset_of(path: Path, is_late: Callable[[int], bool]) -> int:
                 middle = (low + high) // 2
                 file.seek(middle)
                 file.readline(_PIECE)
-                found = _STAMP.match(file.readline(_PIECE))
+                lines = (file.readline(_PIECE) for _ in range(2))  # one may be given back
+                found = next(filter(None, map(_STAMP.match, lines)), None)
                 if found is None:
                     return low  # a hole, or something that is no record: read from before it
                 if is_late(int(found[1])):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchtop.export.source import RankFile, Source
@@ -11,6 +11,9 @@ from torchtop.htmlreport.series import Series
 from torchtop.session.folds import DEVICE_METRICS
 from torchtop.session.records import PHASES, Record, bucket_microseconds
 from torchtop.session.values import child, children, items, number
+
+_GAP_S = 120
+"""As for the screen: with more between two analyses something is missing."""
 
 _SCALARS = 4
 """Scalars that are drawn; a script may log hundreds."""
@@ -95,10 +98,14 @@ def _judge(into: Gathered, at_s: float, verdict: Mapping[str, Any], warming_up: 
     if not verdict or warming_up:
         return
     last = into.verdicts[-1] if into.verdicts else None
-    if last and last.kind == kind and at_s - last.end_s < 5:
+    goes_on = last is not None and at_s - last.end_s < _GAP_S
+    if last and goes_on and last.kind == kind:
         into.verdicts[-1] = Stretch(kind, severity, last.start_s, at_s)
-    else:
-        into.verdicts.append(Stretch(kind, severity, max(0.0, at_s - 1), at_s))
+        return
+    start_s = max(0.0, at_s - 1)
+    if last and goes_on:  # of old analyses only the first with another verdict is there for sure
+        into.verdicts[-1] = replace(last, end_s=max(last.end_s, start_s))
+    into.verdicts.append(Stretch(kind, severity, start_s, at_s))
 
 
 def _devices(source: Source, into: Gathered) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 from torchtop.diagnose.analyser import Analyser
 from torchtop.diagnose.thresholds import DEFAULT, Thresholds
 from torchtop.launch.sweep import sweep
+from torchtop.launch.thinning import Thinning
 from torchtop.session.locks import is_locked
 from torchtop.session.paths import SessionError, SessionPaths, read_json
 from torchtop.session.records import Appender, Record
@@ -61,14 +62,21 @@ class Analyst:
         history: where ``minute`` records go.
         now_ns: the present, in monotonic nanoseconds.
         limits: the thresholds of the session.
+        thinning: makes old analyses fewer; all are kept without.
     """
 
     def __init__(
-        self, analysis: Appender, history: Appender, now_ns: int, limits: Thresholds = DEFAULT
+        self,
+        analysis: Appender,
+        history: Appender,
+        now_ns: int,
+        limits: Thresholds = DEFAULT,
+        thinning: Thinning | None = None,
     ) -> None:
         self._analyser = Analyser(limits)
         self._analysis = analysis
         self._history = history
+        self._thinning = thinning
         self._every_ns = _TICK_NS
         self._next_ns = now_ns + _TICK_NS
         self._next_minute_ns = now_ns + _MINUTE_NS
@@ -117,7 +125,10 @@ class Analyst:
             if fields is not None:
                 own = ("kind", "seq", "mono_ns")
                 kept = {name: value for name, value in fields.items() if name not in own}
+                start = out.written_bytes
                 out.write(kind, mono_ns=now_ns, **kept)
+                if kind == "analysis" and self._thinning is not None:
+                    self._thinning.wrote(start, out.written_bytes, now_ns, kept)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # which the supervisor tells
                 self._complain(f"the {kind} record")
@@ -151,7 +162,8 @@ def watch(paths: SessionPaths) -> None:
     tail = SessionTail(paths, skip=OWN_FILES)
     analysis = Appender(paths.analysis, "analyst", reserve_bytes=RESERVE_BYTES)
     history = Appender(paths.history, "analyst", reserve_bytes=RESERVE_BYTES)
-    analyst = Analyst(analysis, history, time.monotonic_ns(), _limits(paths))
+    thinning = Thinning(paths.analysis)
+    analyst = Analyst(analysis, history, time.monotonic_ns(), _limits(paths), thinning)
     ending = False
     while not ending:
         wait_s = max(0.0, (analyst.next_ns - time.monotonic_ns()) / 1e9)

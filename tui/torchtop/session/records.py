@@ -5,7 +5,8 @@ Stdlib only and importable on Python 3.8: this module is staged into the trainin
 A session directory holds JSON Lines files, each with one writer, append-only, one ``os.write`` a
 record. Every record has ``kind``, ``seq`` (0, 1, 2... within the file) and ``mono_ns``
 (CLOCK_MONOTONIC nanoseconds of that host). The first record of each file is a ``header``. Readers
-take only newline-ended lines, count bad ones, and ignore fields that they do not know. A missing or
+take only newline-ended lines, count bad ones, and ignore fields that they do not know. A line that
+begins with ``~`` stands where records were given up, and is passed over. A missing or
 non-finite number is null. Durations are integer microseconds (``_us``) in columns that repeat a
 step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shares are 0..1, and
 ``_percent`` is 0..100.
@@ -136,7 +137,8 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    driver does not say], and ranks [{rank, process_pid, cpu_percent, rss_bytes,
                    workers [{process_pid, cpu_percent, rss_bytes}]}] (100 % = one core)
 
-``analysis.jsonl`` (the analyst of node 0, once a second)
+``analysis.jsonl`` (the analyst of node 0, once a second; one in 20 s of what is older than two
+    hours, and those that changed a verdict or a finding)
     ``analysis``   step (last step that all ranks finished), steps (count since the start),
                    window {from_step, to_step, steps (all), recorded, seconds} or null,
                    warming_up (bool; false once the verdict is HUNG, which needs no window),
@@ -193,6 +195,7 @@ from .appender import SCHEMA, Appender, Record, boot_id, encode, finite, start_t
 
 __all__ = [
     "CAUSES",
+    "GIVEN_BACK",
     "HOST_COLUMNS",
     "INSPECT_FILE",
     "LAG_COLUMNS",
@@ -212,6 +215,9 @@ __all__ = [
     "latency_bucket",
     "start_ticks",
 ]
+
+GIVEN_BACK = b"~"
+"""What a line begins with that has taken the place of records."""
 
 PHASES = ("data", "forward", "backward", "exposed_comm", "pre_optimizer", "optimizer", "other")
 """Parts of a step, in the order of DESIGN section 2."""

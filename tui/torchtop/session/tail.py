@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchtop.session.paths import SessionPaths
-from torchtop.session.records import SCHEMA, Record, encode
+from torchtop.session.records import GIVEN_BACK, SCHEMA, Record, encode
 from torchtop.session.values import decode
 
 _CHUNK = 1 << 20
@@ -45,7 +45,7 @@ class Tail:
         offset: int = 0,
     ) -> None:
         self.path = path
-        self._passed_over = tuple(_first_bytes(kind) for kind in without)
+        self._passed_over = (GIVEN_BACK, *(_first_bytes(kind) for kind in without))
         self.bad = 0
         self.newer_schema = False
         self._offset = offset
@@ -110,7 +110,7 @@ class Tail:
         return data
 
     def _parse(self, line: bytes) -> Record | None:
-        if not line.strip() or line.startswith(self._passed_over):
+        if not line.strip() or line.startswith(self._passed_over):  # GIVEN_BACK among them
             return None
         try:
             record = decode(line)

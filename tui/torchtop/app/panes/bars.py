@@ -8,7 +8,7 @@ from torchtop.app.format import clock, duration, known, percent
 from torchtop.app.panes.failure import failed
 from torchtop.app.panes.parts import child, joined, verdict_of
 from torchtop.app.text import Row, Span, clean, cut, fit, row_width, spread
-from torchtop.app.view import STALE_AFTER_S, View
+from torchtop.app.view import View
 from torchtop.session.state import Snapshot
 
 _STATUS: dict[str, tuple[str, str]] = {
@@ -70,7 +70,7 @@ def _marks(view: View, snapshot: Snapshot) -> list[Span]:
     if view.paused and not view.replay:
         marks.append([(" PAUSED ", "chip.warn")])
     age = snapshot.analysis_age_s
-    if snapshot.live and age is not None and age > STALE_AFTER_S:
+    if snapshot.live and age is not None and age > view.stale_after_s:
         marks.append([(f"{duration(age)} old", "warn")])
     if snapshot.newer_schema:
         marks.append([("written by a newer torchtop", "warn")])

@@ -12,7 +12,7 @@ from torchtop.app.panes.parts import PHASE_NAMES, SEVERITIES, joined, verdict_of
 from torchtop.app.panes.reasons import findings_of, reasons, short
 from torchtop.app.text import Row, Span, clean, fit, pad, row_width, wrap
 from torchtop.app.text import width as width_of
-from torchtop.app.view import STALE_AFTER_S, View
+from torchtop.app.view import View
 from torchtop.session.state import Snapshot
 
 _TIGHT = 4
@@ -35,12 +35,12 @@ def aside(view: View, width: int) -> list[Span]:
         return []
     if snapshot.status == "starting" or _warming_up(snapshot):
         return []
-    return joined([short(findings_of(snapshot)), _since(snapshot, verdict)])
+    return joined([short(findings_of(snapshot)), _since(snapshot, verdict, view.stale_after_s)])
 
 
-def _since(snapshot: Snapshot, verdict: Mapping[str, Any]) -> list[Span]:
+def _since(snapshot: Snapshot, verdict: Mapping[str, Any], stale_after_s: float) -> list[Span]:
     age = snapshot.analysis_age_s
-    if snapshot.live and age is not None and age > STALE_AFTER_S:
+    if snapshot.live and age is not None and age > stale_after_s:
         return [(f"as of {duration(age)} ago", "warn")]
     since = known(verdict.get("since_s"))
     return [("for ", "dim"), (duration(since), "")] if since is not None else []
