@@ -49,6 +49,17 @@ def test_time_of_which_nothing_is_known_has_a_place_in_the_bar(snapshot: Snapsho
     assert "unknown" in shown and "30 %" in shown
 
 
+def test_a_rate_of_ranks_that_train_alone_is_told_as_such(snapshot: Snapshot) -> None:
+    view = changed(snapshot, throughput={"samples_per_s": 300.0, "steps_per_s": 9.0})
+    assert view.snapshot is not None
+    hint = {"kind": "hint", "what": "alone", "mono_ns": snapshot.now_ns, "message": "x"}
+    alone = replace(view, snapshot=replace(view.snapshot, events=(*snapshot.events, hint)))
+
+    assert "each alone" in text(alone, "throughput", 60, 8).splitlines()[0]
+    assert "a rank" in text(alone, "throughput", 40, 8).splitlines()[0]
+    assert "each alone" not in text(view, "throughput", 60, 8)
+
+
 def test_without_a_total_the_epoch_tells_how_far_it_is(snapshot: Snapshot) -> None:
     at = {"epoch": 2, "epoch_batch": 120, "epoch_batches": 391, "epoch_eta_s": 95.0}
     view = changed(snapshot, progress={"step": 900, "total_steps": None, "eta_s": None, **at})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -253,17 +254,28 @@ def consent(entry: Entry, yes: bool) -> None:
     if own is None or not config.needs_consent(own, home()):
         return
     if not yes:
-        told = f"{entry.name} is defined in {own.file} and runs:\n  {own.shown_command()}\n"
         if not sys.stdin.isatty():
             command = own.shown_command()
             raise UsageError(
                 f"{entry.name} runs: {command} -- agree to it once with --yes", whole=True
             )
-        sys.stderr.write(told + "Start it, now and from now on? [y/N] ")
+        sys.stderr.write(_question(entry.name, own.file, own.shown_command()))
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise UsageError(f"{entry.name} was not started")
     config.give_consent(own, home())
+
+
+def _question(name: str, file: Path, command: str) -> str:
+    """What is asked before a command is run for the first time: all of it, in lines that fit."""
+    from torchtop.app.text import broken
+
+    width = max(20, shutil.get_terminal_size().columns)
+    lines = "\n".join(f"  {line}" for line in broken(safe(command), width - 3))
+    return (
+        f"{safe(name)} is defined in {safe(file)} and runs:\n{lines}\n"
+        "Start it, now and from now on? [y/N] "
+    )
 
 
 def thresholds(found: config.Config) -> dict[str, float]:

@@ -117,8 +117,8 @@ class Hints:
             self._tell(
                 "alone",
                 f"each of the {len(ranks)} ranks trains alone: there is no DDP or FSDP, and "
-                "nothing was synchronised between them; wrap the model in "
-                "DistributedDataParallel, or run one rank",
+                "nothing was synchronised between them, so that samples/s is the sum over as many "
+                "models; wrap the model in DistributedDataParallel, or run one rank",
             )
 
     def _look_for_unseen(self, tree: Iterable[Process]) -> None:

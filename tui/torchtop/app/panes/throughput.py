@@ -134,7 +134,15 @@ def _rate(snapshot: Snapshot, width: int) -> Row:
         each = known(samples)
         if each is not None:
             right = [(rate(each / world), ""), (" a rank", "dim")]
+    alone: list[Span] = [("  each alone", "warn")] if _train_alone(snapshot) else []
+    if row_width([*left, *right, *alone]) < width:
+        right += alone
     return spread(left, right, width)
+
+
+def _train_alone(snapshot: Snapshot) -> bool:
+    """Whether nothing is synchronised: then the sum over the ranks is of several models."""
+    return any(e.get("kind") == "hint" and e.get("what") == "alone" for e in snapshot.events)
 
 
 def _chart(view: View, snapshot: Snapshot, width: int, rows: int) -> list[Row]:
