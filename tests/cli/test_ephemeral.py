@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
 from cli.command import torchtop
+from session.made import held_lock, session, write
+from torchtop.cli import main
 from torchtop.session.ephemeral import discard, is_ephemeral
 from torchtop.session.paths import SessionPaths
 
@@ -73,3 +77,27 @@ def test_only_what_was_made_to_be_removed_is(
         assert discard(session) == (folder == tmp_path)
     assert (tmp_path / "theirs" / "torchtop-x" / "s").exists()
     assert not (tmp_path / "torchtop-y").exists()
+
+
+def test_one_that_was_never_shown_goes_when_it_has_been_over_for_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given sessions that nobody has shown: old and young ones, one that runs, and other folders
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TORCHTOP_HOME", str(tmp_path / "home"))
+
+    def made(name: str, ephemeral: bool = True, age_s: float = 90_000) -> SessionPaths:
+        paths = session(tmp_path / name / "s", ephemeral=ephemeral, wall_s=0)
+        write(paths.node("host-a").events, "supervisor", {"kind": "end", "status": "done"})
+        for file in (paths.meta, paths.node("host-a").events):
+            os.utime(file, (time.time() - age_s, time.time() - age_s))
+        return paths
+
+    old, young, runs = made("torchtop-a"), made("torchtop-b", age_s=80_000), made("torchtop-c")
+    seen, kept, theirs = made("torchtop-d"), made("torchtop-e", ephemeral=False), made("other-f")
+    # when the next command looks
+    with held_lock(runs.node("host-a").lock), held_lock(seen.viewers):
+        assert main(["ls"]) == 0
+    # then only what is over, old, unseen and made to be removed is gone
+    assert not old.root.parent.exists()
+    assert all(paths.root.exists() for paths in (young, runs, seen, kept, theirs))

@@ -11,6 +11,7 @@ from torchtop.commands.errors import unusable_home
 from torchtop.commands.text import duration, named, number, safe, table
 from torchtop.launch.processes import is_running
 from torchtop.launch.sweep import Marked, all_leftovers, is_of, unseen
+from torchtop.session.ephemeral import discard_forgotten
 from torchtop.session.overview import standing
 from torchtop.session.paths import (
     Liveness,
@@ -31,6 +32,7 @@ def ls(args: argparse.Namespace) -> int:
     """List the sessions, newest first."""
     if told := unusable_home():
         raise SessionError(told)
+    discard_forgotten()
     left, hidden = all_leftovers(sessions_root()), unseen(sessions_root())
     rows = [_row(paths, left) for paths in list_sessions()]
     if args.json:

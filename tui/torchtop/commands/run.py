@@ -14,7 +14,7 @@ from torchtop.commands.text import safe
 from torchtop.launch.spec import LaunchError, LaunchSpec
 from torchtop.launch.start import start_session
 from torchtop.launch.supervisor import LAUNCH_FILE
-from torchtop.session.ephemeral import discard, reference
+from torchtop.session.ephemeral import discard, discard_forgotten, reference
 from torchtop.session.find import find_session
 from torchtop.session.paths import (
     SessionPaths,
@@ -28,6 +28,7 @@ def run(args: argparse.Namespace) -> int:
     if args.ephemeral and args.detach:
         raise UsageError("--ephemeral removes what --detach would leave to look at; give only one")
     spec = replace(build_spec(args, here()), ephemeral=args.ephemeral)
+    discard_forgotten()
     paths = start_session(spec)
     for line in told_warnings(paths):
         print(f"torchtop: {safe(line)}", file=sys.stderr)
@@ -49,6 +50,7 @@ def _shown(paths: SessionPaths, status: int) -> int:
 def view(args: argparse.Namespace) -> int:
     """The viewer without a session: pick a workload, or watch the GPUs."""
     _need_screen("torchtop needs a terminal; without one: torchtop run --no-tui WORKLOAD")
+    discard_forgotten()
     _view(args, None)
     return 0
 

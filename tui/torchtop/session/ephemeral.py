@@ -1,4 +1,8 @@
-"""Sessions that nobody wants to keep: in a temporary directory, removed when they were shown."""
+"""Sessions that nobody wants to keep: in a temporary directory, removed when they were shown.
+
+One whose viewer was killed was never shown, and one that was detached from is to be seen later: those
+are removed when they have been over for a day.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,16 @@ import contextlib
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 from torchtop.session.paths import SessionError, SessionPaths, liveness, read_json
+from torchtop.session.presence import is_watched
 
 _PREFIX = "torchtop-"
+
+_FORGOTTEN_S = 86400.0
+"""Own choice: somebody who has left a run over night finds it."""
 
 
 def make_root() -> Path:
@@ -54,3 +63,25 @@ def discard(paths: SessionPaths) -> bool:
     with contextlib.suppress(OSError):
         shutil.rmtree(paths.root.parent)
     return not paths.root.exists()
+
+
+def discard_forgotten() -> list[Path]:
+    """Remove the ephemeral sessions that have been over for a day; what was removed."""
+    removed = []
+    try:
+        found = [*Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/*/session.json")]
+    except OSError:
+        return []
+    for meta in found:
+        paths = SessionPaths(meta.parent)
+        with contextlib.suppress(OSError):
+            old = time.time() - _last_written_s(paths) > _FORGOTTEN_S
+            if old and not is_watched(paths) and discard(paths):
+                removed.append(paths.root)
+    return removed
+
+
+def _last_written_s(paths: SessionPaths) -> float:
+    """When the supervisor or a viewer last wrote into a session, in Unix time."""
+    files = (paths.meta, paths.summary, *(node.events for node in paths.nodes()))
+    return max(file.stat().st_mtime for file in files if file.exists())
