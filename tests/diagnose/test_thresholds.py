@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +31,13 @@ def test_a_number_can_be_replaced() -> None:
 def test_what_is_no_threshold_is_told(values: dict[str, float], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Thresholds.from_mapping(values)
+
+
+def test_every_number_is_used() -> None:
+    folder = Path(thresholds.__file__).parent
+    source = "".join(file.read_text(encoding="utf-8") for file in folder.rglob("*.py"))
+    unused = [one.name for one in fields(Thresholds) if f".{one.name}" not in source]
+    assert unused == []
 
 
 def test_every_number_has_its_source_beside_it() -> None:

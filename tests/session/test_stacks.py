@@ -15,7 +15,7 @@ import pytest
 from session.made import held_lock, session, write
 from torchtop.session.paths import SessionError, SessionPaths
 from torchtop.session.records import encode
-from torchtop.session.stacks import RankStack, _stack, parse, take, tell
+from torchtop.session.stacks import Frame, RankStack, _stack, parse, take, tell
 
 DUMP = """\
 Thread 0x00007f3106efe6c0 (most recent call first):
@@ -52,14 +52,31 @@ def stack_of(text: str) -> RankStack:
 def test_the_users_lines_come_first_and_torchtops_own_not_at_all() -> None:
     assert told(DUMP) == [
         "rank: rank 3: was\x1b[2J here",
+        "note: your own calls, the innermost first",
         "own: train.py:19 in step",
         "own: /home/ana/shared/loop.py:??? in main",
-        "note: innermost, in libraries",
+        "note: within the first of these, in libraries, innermost call first",
         "library: torch/autograd/graph.py:1072 in _engine",
         "library: torch/_tensor.py:623 in backward",
         "note: another thread",
         "own: feed.py:7 in fill",
     ]
+
+
+@pytest.mark.parametrize(
+    ("own", "where"),
+    [
+        (0, "in libraries alone, innermost call first"),
+        (1, "within this call, in libraries, innermost call first"),
+        (2, "within the first of these, in libraries, innermost call first"),
+    ],
+)
+def test_it_says_where_the_calls_of_libraries_lie(own: int, where: str) -> None:
+    calls = [Frame("torch/a.py:1", "wait", False)]
+    calls += [Frame(f"train.py:{line}", "step", True) for line in range(own)]
+    notes = [line.text for line in tell([RankStack(0, tuple(calls))]) if line.kind == "note"]
+    assert notes[-1] == where
+    assert ("your own calls, the innermost first" in notes) == (own > 1)
 
 
 def test_the_main_thread_is_told_whichever_thread_took_the_signal() -> None:

@@ -181,8 +181,6 @@ class Thresholds:
     """Own choice: while the first steps run, which may compile for minutes."""
 
     # --- facts for evidence and advice ----------------------------------------------------------
-    worker_busy_percent: float = 80.0
-    """Own choice: a loader worker above this share of a core has no spare capacity."""
     host_busy_percent: float = 85.0
     """Own choice: a host above this has no core to give to more workers."""
     worker_waits_percent: float = 40.0

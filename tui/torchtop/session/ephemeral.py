@@ -1,7 +1,7 @@
 """Sessions that nobody wants to keep: in a temporary directory, removed when they were shown.
 
-One whose viewer was killed was never shown, and one that was detached from is to be seen later: those
-are removed when they have been over for a day.
+One whose viewer was killed was never shown, and one that was detached from is to be seen later:
+those are removed when they have been over for a day.
 """
 
 from __future__ import annotations

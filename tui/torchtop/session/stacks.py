@@ -274,16 +274,25 @@ def tell(stacks: Iterable[RankStack], seen: Mapping[int, str] | None = None) -> 
         if stack.problem:
             lines.append(Line("note", stack.problem))
         own = [frame for frame in stack.frames if frame.own]
+        if len(own) > 1:
+            lines.append(Line("note", "your own calls, the innermost first"))
         lines += [Line("own", str(frame)) for frame in own]
         inside = [frame for frame in stack.frames[: _depth(stack.frames)] if not frame.own]
         if inside:
-            lines.append(Line("note", "innermost, in libraries" if own else "in libraries alone"))
+            lines.append(Line("note", f"{_where(len(own))}, innermost call first"))
             lines += [Line("library", str(frame)) for frame in inside]
         if stack.others:
             many = len(stack.others)
             lines.append(Line("note", "another thread" if many == 1 else f"{many} other threads"))
             lines += [Line("own" if f.own else "library", str(f)) for f in stack.others]
     return lines
+
+
+def _where(own: int) -> str:
+    """Where calls of libraries lie, below so many of the user's."""
+    if not own:
+        return "in libraries alone"
+    return f"within {'this call' if own == 1 else 'the first of these'}, in libraries"
 
 
 def _depth(frames: tuple[Frame, ...]) -> int:
