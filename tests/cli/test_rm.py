@@ -41,12 +41,14 @@ def swept(workload: str, measured_s: float | None = None) -> SweepPaths:
 def test_a_sweep_goes_with_the_sessions_that_it_made(capsys: pytest.CaptureFixture[str]) -> None:
     sweep, other = swept("first"), swept("second")
     own = [made(f"20260101-00000{n}-first", sweep=sweep) for n in (1, 2)]
+    noted = made("20260101-000003-first")  # as it says nothing of a sweep
+    sweep.runs.write_text(f'{{"kind":"started","cell":"a","session":"{noted.id}"}}\n{{"ki')
     others = [made("20260102-000000-second", sweep=other), made("20260103-000000-mine")]
 
     assert main(["rm", sweep.id[:-1]]) == 0
 
-    assert capsys.readouterr().out == f"deleted {sweep.id} and its 2 sessions\n"
-    assert not sweep.root.exists() and not any(paths.root.exists() for paths in own)
+    assert capsys.readouterr().out == f"deleted {sweep.id} and its 3 sessions\n"
+    assert not sweep.root.exists() and not any(paths.root.exists() for paths in (*own, noted))
     assert other.root.exists() and all(paths.root.exists() for paths in others)
 
 

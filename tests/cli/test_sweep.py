@@ -157,6 +157,14 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(home: Path, start: Start) -
     # and now there is nothing to resume
     assert "nothing is left" in torchtop("sweep", "--resume", home=home, cwd=home).stdout
 
+    # and each session says of which cell it is, and goes with the sweep
+    metas = [json.loads(file.read_text()) for file in home.glob("sessions/*/session.json")]
+    assert {meta["sweep"]["id"] for meta in metas} == {table["id"]}
+    assert {meta["sweep"]["cell"] for meta in metas} == {cell["id"] for cell in cells.values()}
+    gone = torchtop("rm", table["id"], home=home, cwd=home)
+    assert gone.stdout == f"deleted {table['id']} and its 3 sessions\n"
+    assert sessions(home) == set()
+
 
 def test_a_cell_that_fails_is_told_and_the_rest_goes_on(home: Path) -> None:
     words = ["sweep", "tiny", "--yes", "--device", "cpu", "--nproc", "1", "--repeats", "1"]

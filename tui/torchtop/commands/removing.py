@@ -18,6 +18,7 @@ from torchtop.session.find import find_session, is_running, shown
 from torchtop.session.locks import is_locked
 from torchtop.session.paths import SessionError, SessionPaths, describe, list_sessions
 from torchtop.session.sweeps import SweepPaths, find_sweep, list_sweeps, sweeps_root
+from torchtop.session.tail import Tail
 from torchtop.session.values import child
 
 
@@ -87,26 +88,32 @@ def _find(reference: str) -> _Chosen:
                 f"{shown(str(sweep.root))} is not among the sweeps in {sweeps_root()}; "
                 "delete a copy by hand"
             ) from None
-        return _Chosen(sweep, _by_sweep().get(sweep.id, ()))
+        return _Chosen(sweep, _by_sweep([sweep])[sweep.id])
     if session.id != reference and any(s.id.startswith(reference) for s in list_sweeps()):
         raise SessionError(f"{shown(reference)} fits a session and a sweep; give more of the id")
     return _Chosen(session, (session,))
 
 
-def _by_sweep() -> dict[str, tuple[SessionPaths, ...]]:
-    """The sessions that sweeps have made, by the sweep's id."""
-    made: dict[str, tuple[SessionPaths, ...]] = {}
+def _by_sweep(sweeps: Sequence[SweepPaths]) -> dict[str, tuple[SessionPaths, ...]]:
+    """The sessions that are there of those that sweeps have made, by the sweep's id.
+
+    By what the sweep has noted, and by what the session says: whoever measures may be killed
+    between the start of a session and the note of it.
+    """
+    made: dict[str, tuple[SessionPaths, ...]] = {sweep.id: () for sweep in sweeps}
+    noted = {one.get("session"): s.id for s in sweeps for one in Tail(s.runs).poll()}
     for paths in list_sessions():
-        if isinstance(sweep := child(describe(paths), "sweep").get("id"), str):
-            made[sweep] = (*made.get(sweep, ()), paths)
+        sweep = noted.get(paths.id) or child(describe(paths), "sweep").get("id")
+        if isinstance(sweep, str) and sweep in made:
+            made[sweep] = (*made[sweep], paths)
     return made
 
 
 def _older_than(limit_s: float) -> list[_Chosen]:
     """The sweeps and the sessions from before a moment (in Unix time)."""
-    made = _by_sweep()
-    old_sweeps = (sweep for sweep in list_sweeps() if _measured_s(sweep) < limit_s)
-    sweeps = [_Chosen(sweep, made.get(sweep.id, ())) for sweep in old_sweeps]
+    old_sweeps = [sweep for sweep in list_sweeps() if _measured_s(sweep) < limit_s]
+    made = _by_sweep(old_sweeps)
+    sweeps = [_Chosen(sweep, made[sweep.id]) for sweep in old_sweeps]
     with_them = {session for sweep in sweeps for session in sweep.sessions}
     old = (s for s in list_sessions() if s not in with_them and _made_s(s) < limit_s)
     return [*sweeps, *(_Chosen(session, (session,)) for session in old)]

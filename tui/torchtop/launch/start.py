@@ -97,6 +97,7 @@ def describe(spec: LaunchSpec, paths: SessionPaths, found: Interpreter) -> dict[
         "duration_s": spec.duration_s,
         "thresholds": dict(spec.thresholds),
         "versions": interpreter.versions(None if spec.source == "command" else found),
+        **({"sweep": dict(spec.sweep)} if spec.sweep else {}),
     }
 
 
