@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +146,13 @@ def test_show_shows_the_session_that_attach_would_watch(
     with held_lock(runs.node("host-a").lock):
         assert main(["show", "--json"]) == 0
     assert f'"id": "{runs.id}"' in capsys.readouterr().out
+
+
+def test_one_that_may_have_just_begun_is_taken_where_there_is_no_other(own_home: Path) -> None:
+    # given one without an end, of a moment ago: it begins, or its records are damaged
+    ended = make(own_home, "20260101-000000-a-1111")
+    begun = make(own_home, "20260102-000000-a-2222", wall_s=time.time())
+    assert find_session(None) == begun
+    assert find_session(None, over=True) == ended
+    shutil.rmtree(ended.root)
+    assert find_session(None, over=True) == begun

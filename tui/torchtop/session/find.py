@@ -51,9 +51,9 @@ def _latest(sessions: list[SessionPaths], over: bool) -> SessionPaths:
     """The one that is meant when none is named; of a list that is newest first."""
     if not over:
         return next(filter(is_running, sessions), sessions[0])
-    ended = (paths for paths in sessions if not is_running(paths))
-    if (found := next(ended, None)) is not None:
-        return found
+    idle = [paths for paths in sessions if liveness(paths) != "live"]
+    if idle:  # one without an end may have begun a moment ago, or be damaged
+        return next((paths for paths in idle if not is_running(paths)), idle[0])
     raise SessionError(f"no session has ended yet; {sessions[0].id} is running")
 
 
