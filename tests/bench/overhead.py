@@ -159,19 +159,19 @@ def rank_main(name: str, pairs: int) -> None:
 
 def measure(job: Job, switch: Switch, pairs: int) -> dict[str, Any]:
     """Pairs of blocks with the probe and without, the order of each drawn by lot."""
-    ratios, times, cost_us = [], [], 0
+    ratios, times, spent_ns = [], [], 0
     order = random.Random(1)
     for _ in range(pairs):
         measured = {}
         for on in order.sample((True, False), 2):
             switch.set(on)
             job.block(1)
-            switch.probe.cost()
+            before_ns = switch.probe.spent_ns()
             measured[on] = job.block(job.steps)
-            cost_us += switch.probe.cost()["cost_us"] * on
+            spent_ns += switch.probe.spent_ns() - before_ns
         ratios.append(measured[True] / measured[False])
         times.append(measured[False] / job.steps * 1e3)
-    return {**_told(ratios, times), "probe_us_a_step": round(cost_us / pairs / job.steps, 1)}
+    return {**_told(ratios, times), "probe_us_a_step": round(spent_ns / 1e3 / pairs / job.steps, 1)}
 
 
 def by_kind(job: Job, switch: Switch) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def by_kind(job: Job, switch: Switch) -> dict[str, Any]:
     for _ in range(KIND_STEPS):
         # The step that ends within this iteration: its markers are those of the iteration, but
         # for the optimizer's, which belong to the next.
-        step, before = probe._meter.step, probe.spent_ns()
+        step, before = probe.meter.step, probe.spent_ns()
         job.step()
         spent[is_recorded(step + 1, stride)].append(probe.spent_ns() - before)
     _settle(job.cuda)
