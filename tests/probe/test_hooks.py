@@ -325,7 +325,7 @@ def test_a_graph_that_is_kept_and_gone_through_again_keeps_no_hooks(armed: Armed
         loss.backward(retain_graph=True)
 
     codes: list[str] = []
-    meter = armed.probe._meter
+    meter = armed.probe.meter
     mark = meter.mark
     meter.mark = lambda code, extra=None: (codes.append(code), mark(code, extra))
     loss.backward()

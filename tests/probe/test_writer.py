@@ -211,8 +211,10 @@ def test_a_stride_that_holds_about_is_kept() -> None:
 
 def test_what_costs_too_much_is_recorded_less_often() -> None:
     # Given launch-bound jobs of 30 and of 17 steps a second, in which full markers cost 1.4 %
-    assert next_stride(1, 30, share=0.014) == 4  # 7.5 a second: half of that would be too few
-    assert next_stride(1, 17, share=0.014) == 4
+    assert next_stride(1, 30, share=0.014) == 8  # 3.8 a second: a step costs less than it may
+    assert next_stride(1, 17, share=0.014) == 8  # 2.1 a second: half of that would be too few
+    # And where a step costs less than it may, no fewer than four a second
+    assert next_stride(1, 60, share=0.009) == 8
     # Then a job of long steps is recorded whole, whatever it costs, for there is no choice
     assert next_stride(1, 3, share=0.014) == 1
     # And one that takes 0.29 % is still measured less where that is more than a step may cost
@@ -221,6 +223,30 @@ def test_what_costs_too_much_is_recorded_less_often() -> None:
     # And what has become cheap enough is left alone until it is well below the budget
     assert next_stride(4, 30, share=0.0025) == 4
     assert next_stride(4, 20, share=0.0005) == 2
+
+
+@pytest.mark.parametrize("steps_per_s", [18.0, 38.0, 50.0, 300.0])
+def test_the_cost_of_a_step_settles_below_what_it_may_be(steps_per_s: float) -> None:
+    # Given what the probe takes of a step that is measured, of those beside it, and of the others
+    measured_us, beside_us, other_us = 400.0, 150.0, 36.0
+
+    def cost_us(stride: int) -> float:
+        steps = [step for step in range(4096) if is_recorded(step, stride)]
+        beside = {n for step in steps for n in (step - 1, step + 1)}.difference(steps)
+        others = 4096 - len(steps) - len(beside)
+        return (len(steps) * measured_us + len(beside) * beside_us + others * other_us) / 4096
+
+    # When it chooses how many it measures, again and again
+    chosen = [1]
+    for _ in range(4):
+        share = cost_us(chosen[-1]) * steps_per_s / 1e6
+        chosen.append(next_stride(chosen[-1], steps_per_s, share))
+
+    # Then that is settled at the first choice or the second, within 150 us on average
+    assert chosen[2:] == [chosen[2]] * 3
+    assert cost_us(chosen[1]) < 190
+    assert cost_us(chosen[2]) < 150
+    assert steps_per_s / chosen[2] >= 2
 
 
 def test_the_first_steps_are_all_recorded(path: Path, writer: Writer, source: Source) -> None:

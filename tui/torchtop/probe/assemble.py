@@ -118,6 +118,12 @@ class StepAssembler:
         self._loader_seen = False
         self._since_batch = 0
         self._patience = _NO_LOADER
+        self.cycle: Sequence[Mark] = ()
+        """The markers from the one that closed the last step but one to before the one that closed
+        the last: a step as the hooks see it. Empty where that is not known."""
+        self._closed_at: Optional[int] = None
+        self._skipped = 0
+        """Steps before the one under way that are told with it."""
 
     @property
     def last(self) -> Optional[Mark]:
@@ -203,16 +209,20 @@ class StepAssembler:
         """The process ends: the step that was held as ended will not be continued."""
         if self.end is not None and self._optimizer_stepped:
             self._emit(self.end)
+        self._tell_skipped()
 
     def _leave_loader(self) -> None:
         """Steps were being taken all the while: what was held for one step is none."""
         self._uses_loader = False
+        self._tell_skipped()
         self._whole = False
 
     def _forget(self) -> None:
         """Too many markers: the step goes on, but it will not be measured."""
+        self._tell_skipped()
         keep = self.end if self.end is not None else len(self.marks) - 1
         del self.marks[:keep]
+        self._closed_at = None
         self.end = None if self.end is None else 0
         self._whole = False
 
@@ -238,18 +248,57 @@ class StepAssembler:
             self.step += held
             self._whole = False
         self._held = {"D0": 0, "B0": 0}
+        closed_at = self._closed_at
+        self.cycle = () if closed_at is None else self.marks[closed_at:-1]
         self._emit(self.end if self.end is not None else len(self.marks) - 1)
         self._optimizer_stepped = self.backward_seen = False
         self._uses_loader, self._loader_seen = self._loader_seen, False
         self.heeds_backward = not self._uses_loader
+        self._closed_at = len(self.marks) - 1
+
+    def skip(
+        self, steps: int, optimizer_steps: int, aside: Sequence[Mark], marks: Sequence[Mark]
+    ) -> None:
+        """Steps have gone as the one before, and were counted off right after that was closed.
+
+        They are told together with the step under way, which is not measured either.
+
+        Args:
+            steps: how many; none is as good.
+            optimizer_steps: those that the optimizers have taken since the last batch.
+            aside: markers that begin and end nothing, with what is to be told of these steps.
+            marks: those of the step under way, from the one that closed the last.
+        """
+        if steps:
+            self.step += steps
+            self._skipped += steps
+            self._since_batch += optimizer_steps
+            del self.marks[1:]
+            self._closed_at = 1 + len(aside)
+            aside = [*aside, marks[0]]  # which has closed a step already
+        self.marks += aside
+        for mark in marks[1:]:
+            self.add(mark)
+
+    def _tell_skipped(self) -> None:
+        """What is under way may never be told."""
+        steps, self._skipped = self._skipped, 0
+        if steps and self._closed_at is not None:
+            end = Mark()
+            end.code, end.host_ns = "O1", self.marks[self._closed_at].host_ns
+            end.steps = steps
+            self._sink(self.step - steps, [*self.marks[: self._closed_at], end])
 
     def _emit(self, end: int) -> None:
-        step, whole, marks = self.step, self._whole, self.marks
+        step, whole, marks, skipped = self.step, self._whole, self.marks, self._skipped
         self.step, self._whole, self.end = step + 1, True, None
         self.marks = marks[end:]
+        if skipped:
+            self._skipped = 0
+            marks[end].steps += skipped
         if whole:
             del marks[end + 1 :]
-            self._sink(step, marks)
+            self._sink(step - skipped, marks)
 
 
 def row_of(step: int, marks: Sequence[Mark]) -> Row:
@@ -260,8 +309,9 @@ def row_of(step: int, marks: Sequence[Mark]) -> Row:
         marks: its markers, from the end of the step before to its own.
 
     Returns:
-        step, end_ns, host_us, samples, tokens; and, where the device's times are known, the phases
-        on its clock (``_us``) and the host's (``_host_us``), the lag at the end of each
+        step, end_ns, host_us, samples, tokens; steps, where it stands for several that were counted
+        off, of which `step` is the first; and, where the device's times are known, the phases on
+        its clock (``_us``) and the host's (``_host_us``), the lag at the end of each
         (``lag_..._us``) and lag_width_us.
     """
     start, end = marks[0], marks[-1]
@@ -272,7 +322,9 @@ def row_of(step: int, marks: Sequence[Mark]) -> Row:
         "samples": _sum(marks, 0),
         "tokens": _sum(marks, 1),
     }
-    if all(mark.device_ns is not None for mark in marks):
+    if end.steps > 1:
+        row["steps"] = end.steps
+    elif all(mark.device_ns is not None for mark in marks):
         _measure(marks, row)
     return row
 

@@ -32,6 +32,7 @@ class Mark:
         event: the device's event; None on a CPU, once resolved, and where none was recorded.
         not_done_ns: when the device was last seen not to have passed it, or 0.
         done_ns: when it was first seen to have passed it, or 0.
+        steps: how many have ended since the marker before the step that it ends.
     """
 
     # Defaults of the class instead of an __init__: several are made a step.
@@ -44,6 +45,7 @@ class Mark:
     event: Any = None
     not_done_ns = 0
     done_ns = 0
+    steps = 1
 
 
 class ClockInterval:

@@ -17,7 +17,7 @@ class Fetches(Guarded):
     """The part of the probe that the data loaders' iterators call."""
 
     _loaders: Loaders
-    _meter: StepMeter
+    meter: StepMeter
     _thread: Optional[int]
     _grad_enabled: Callable[[], bool]
 
@@ -40,16 +40,16 @@ class Fetches(Guarded):
         ):
             source = loaders.asked(iterator, gradients)
         if source.feeds is False:
-            self._meter.evaluate(begins=True)
-        else:
-            self._meter.mark("D0", source)
+            self.meter.evaluate(begins=True)
+        elif self.meter.mark("D0", source) and not (loaders.feeding.unclear or loaders.elsewhere):
+            self.meter.count_off(source, loaders.last)
         return source
 
     @fail_open
     def fetch_ends(self, iterator: Any, batch: Any, source: Source) -> None:
         """After a batch was fetched, with what `fetch_begins` gave."""
         counts = self._loaders.came(iterator, source, batch)
-        meter = self._meter
+        meter = self.meter
         if source.feeds is False:
             meter.evaluate(begins=False)
             return
@@ -62,6 +62,7 @@ class Fetches(Guarded):
         try:
             if self.disabled is None:
                 self._loaders.came_elsewhere(iterator, batch)
+                self.meter.coast.stop_soon()
         except Exception as error:
             self.disable(error)
 
@@ -69,7 +70,7 @@ class Fetches(Guarded):
     def fetch_failed(self, source: Source) -> None:
         """Instead of `fetch_ends`: the epoch is over, or the fetch raised."""
         self._loaders.feeding.ended(source)
-        self._meter.mark("EX" if source.feeds is False else "DX")
+        self.meter.mark("EX" if source.feeds is False else "DX")
 
     def _fed(self) -> None:
         """Before a backward pass: what the batches since the last one were for."""
@@ -77,6 +78,6 @@ class Fetches(Guarded):
         if loaders.feeding.unclear:
             fed = loaders.fed()
             if fed is not None:
-                self._meter.fed(fed)
+                self.meter.fed(fed)
         if loaders.elsewhere:
-            self._meter.batch_came(loaders.from_elsewhere(), "Q")
+            self.meter.batch_came(loaders.from_elsewhere(), "Q")

@@ -7,6 +7,7 @@ import functools
 import gc
 import os
 import sys
+import threading
 import time
 import types
 from pathlib import Path
@@ -16,6 +17,9 @@ from . import old_torch
 from .dynamo import leave_alone, tracing
 from .loaders import ELSEWHERE
 from .runtime import Probe
+
+now = time.monotonic_ns
+thread = threading.get_ident
 
 RUNTIME = "_torchtop_runtime"
 """The name under which ``torchtop.log`` finds the probe in ``sys.modules``."""
@@ -63,32 +67,69 @@ def _patch_loader(probe: Probe, torch: Any) -> None:
     from torch.utils.data import dataloader
 
     base = dataloader._BaseDataLoaderIter
-    original = base.__next__
+    fetch = _fetching(probe, torch, base.__next__)
+    base.__next__ = fetch  # type: ignore[method-assign]
+    # Iterators are their own ``next`` in old releases, where it is a second name of the method.
+    if "next" in vars(base):
+        base.next = fetch  # type: ignore[attr-defined]
+
+
+def _fetching(probe: Probe, torch: Any, original: Any) -> Any:
     compiling, fetch_begins, fetch_ends = tracing(torch), probe.fetch_begins, probe.fetch_ends
+    coast, codes, times, spent = _counting(probe)
+    meter, flight, samples = probe.meter, probe.meter.in_flight, coast.samples
+    tensor, gradients = torch.Tensor, torch.is_grad_enabled
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807
         if compiling():
             return original(self)
-        source = fetch_begins(self)
-        if source is None:
-            return original(self)
-        if source is ELSEWHERE:
-            batch = original(self)
-            probe.fetched_elsewhere(self, batch)
-            return batch
+        if (
+            codes[len(times)] == "D0"
+            and coast.iterator() is self
+            and coast.gradients is gradients()
+            and coast.thread == thread()
+        ):
+            start, source = now(), coast.source
+            try:
+                (coast.turn if len(times) == coast.length else times.append)(start)
+            except Exception as error:
+                probe.disable(error)
+            spent[0] += now() - start
+        else:
+            source = fetch_begins(self)
+            if source is None or source is ELSEWHERE:
+                return _fetched_aside(probe, original, self, source)
         try:
             batch = original(self)
         except BaseException:
             probe.fetch_failed(source)
             raise
-        fetch_ends(self, batch, source)
+        if codes[len(times)] != "D1":
+            fetch_ends(self, batch, source)
+            return batch
+        start = now()
+        try:
+            if coast.plain and type(batch) is list and batch and type(batch[0]) is tensor:
+                samples[0] += batch[0].size(0)
+            else:
+                coast.count(batch)
+            if flight:
+                meter.settle()
+        except Exception as error:
+            probe.disable(error)
+        times.append(start)
+        spent[0] += now() - start
         return batch
 
-    base.__next__ = __next__  # type: ignore[method-assign]
-    # Iterators are their own ``next`` in old releases, where it is a second name of the method.
-    if "next" in vars(base):
-        base.next = __next__  # type: ignore[attr-defined]
+    return __next__
+
+
+def _fetched_aside(probe: Probe, original: Any, iterator: Any, source: Any) -> Any:
+    batch = original(iterator)
+    if source is ELSEWHERE:
+        probe.fetched_elsewhere(iterator, batch)
+    return batch
 
 
 def _patch_backward(probe: Probe, torch: Any) -> None:
@@ -96,15 +137,32 @@ def _patch_backward(probe: Probe, torch: Any) -> None:
     in_backward = old_torch.current_graph_task(torch)
     compiling = tracing(torch)
     begins, ends = probe.backward_begins, probe.backward_ends
+    coast, codes, times, spent = _counting(probe)
+    meter, flight = probe.meter, probe.meter.in_flight
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
         if compiling():
             return original(*args, **kwargs)
         nested = in_backward() != -1
-        begun = begins(args[0] if args else kwargs.get("tensors"), nested)
+        if codes[len(times)] == "B0" and not nested and coast.thread == thread():
+            start = now()
+            try:
+                (coast.turn if len(times) == coast.length else times.append)(start)
+                if flight:
+                    meter.settle()
+            except Exception as error:
+                probe.disable(error)
+            spent[0] += now() - start
+            begun: Any = ()
+        else:
+            begun = begins(args[0] if args else kwargs.get("tensors"), nested)
         result = original(*args, **kwargs)
-        if begun is not None:
+        if codes[len(times)] == "B1" and not nested:
+            start = now()
+            times.append(start)
+            spent[0] += now() - start
+        elif begun is not None:
             ends(begun, nested)
         return result
 
@@ -115,16 +173,38 @@ def _patch_optimizer(probe: Probe, torch: Any) -> None:
     from torch.optim import optimizer
 
     compiling, begins, ends = tracing(torch), probe.optimizer_begins, probe.optimizer_ends
+    coast, codes, times, spent = _counting(probe)
 
     def before(instance: Any, args: Any, kwargs: Any) -> None:
-        if not compiling():
+        if compiling():
+            return
+        if codes[len(times)] == "O0" and coast.thread == thread():
+            start = now()
+            times.append(start)
+            spent[0] += now() - start
+        else:
             begins(instance)
 
     def after(instance: Any, args: Any, kwargs: Any) -> None:
-        if not compiling():
+        if compiling():
+            return
+        if codes[len(times)] == "O1" and coast.thread == thread():
+            start = now()
+            times.append(start)
+            spent[0] += now() - start
+        else:
             ends()
 
     old_torch.hook_steps(optimizer, before, after)
+
+
+def _counting(probe: Probe) -> Any:
+    """What hooks count markers off with: a step that is not measured is to cost next to nothing.
+
+    They do it themselves, and look at as few objects as can be: see `coast`.
+    """
+    coast = probe.meter.coast
+    return coast, coast.codes, coast.times, coast.spent_ns
 
 
 def _patch_scaler(probe: Probe, torch: Any) -> None:

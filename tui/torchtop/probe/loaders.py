@@ -88,6 +88,10 @@ class Loaders:
                 return first.size(0), None
         return batches.count(batch, self._torch, source.batch_size)
 
+    def count_other(self, batch: Any) -> Any:
+        """Samples and tokens of one more batch from where the last came from."""
+        return batches.count(batch, self._torch, self.source.batch_size)
+
     def fed(self) -> Optional[Fed]:
         """At the start of a backward pass, where `feeding` is unclear: what feeds it.
 
@@ -197,9 +201,19 @@ class Loaders:
             source.feeds = False
         self._tell_untold()
 
-    def progress(self) -> Dict[str, List[Optional[int]]]:
-        """How far training has come in the loader that feeds it: fields of a ``beat``."""
+    def progress(self, uncounted: int) -> Dict[str, List[Optional[int]]]:
+        """How far training has come in the loader that feeds it: fields of a ``beat``.
+
+        Args:
+            uncounted: batches that its source does not know of yet.
+        """
         source = self._main
         if source is None:
             return {}
-        return {"loader_at": [max(0, source.loader.passes - 1), source.place, source.batches]}
+        return {
+            "loader_at": [
+                max(0, source.loader.passes - 1),
+                source.place + uncounted,
+                source.batches,
+            ]
+        }

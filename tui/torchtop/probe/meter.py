@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Deque, List, Optional, Sequence, Tuple, Union
 
 from ..session.records import is_recorded
 from .assemble import Sink, StepAssembler
 from .clock import CudaClock, HostClock, Mark
-from .feeding import Fed
+from .coast import Coast, Routine, routine
+from .feeding import Fed, Source
 
 _MOST_IN_FLIGHT = 512
 """Steps that the device may be behind: a launch queue holds about a thousand launches, so beyond
@@ -17,6 +19,12 @@ this something is wrong."""
 
 Clock = Union[HostClock, CudaClock]
 PauseSink = Callable[[str, int, int, int], None]
+
+_FURTHEST = 1024
+"""Steps that are counted off at most before one is looked at."""
+
+_MOST_DOUBT = 6
+"""Doublings of the steps for which a loop is followed that has not gone as was expected."""
 
 _MAY_END = ("B1", "O1", "D0")
 """Markers that a step may be found to end with, and the next one to begin with."""
@@ -28,18 +36,20 @@ class StepMeter:
     """Passes markers, cuts them into steps, and measures the steps that are recorded.
 
     Nothing happens before `begin`. On a busy job only the recorded steps have events on the
-    device; the others are counted by the host alone, with as few calls as can be.
+    device; the others are counted by the host alone, with as few calls as can be: see `coast`.
 
     Args:
         pause: called with what, step, start_ns and end_ns of a stretch of evaluation.
+        coast: what counts off the others.
     """
 
-    def __init__(self, pause: PauseSink) -> None:
+    def __init__(self, pause: PauseSink, coast: Coast) -> None:
+        self.coast = coast
         self.clock: Optional[Clock] = None
         self.stride = 1
         """One in how many steps is recorded; the writer's thread sets it."""
-        self.last: Tuple[Optional[str], int] = (None, _now())
-        """The last marker that the host passed, and when."""
+        self.seen: Tuple[Optional[str], int] = (None, _now())
+        """The last marker that the host passed, and when; `last`, unless they are counted off."""
         self.full = True
         """Whether markers are measured now: those of a recorded step."""
         self.heeds_backward = True
@@ -56,11 +66,23 @@ class StepMeter:
         self._this = self._following = True
         """Whether the step under way is recorded, and the one after it."""
         self._evaluates_since: Optional[int] = None
+        self._routine: Optional[Routine] = None
+        self._doubt = self._doubts_until = 0
+        self._aside: List[Mark] = []
 
     @property
     def step(self) -> int:
         """The step under way: how many have ended since the first backward."""
-        return self._assembler.step
+        coast = self.coast
+        return self._assembler.step + (coast.steps if coast.times else 0)
+
+    @property
+    def last(self) -> Tuple[Optional[str], int]:
+        """The last marker that the host passed, and when; on any thread."""
+        if self.coast.times:
+            with contextlib.suppress(IndexError):  # it has just ended
+                return self.coast.last
+        return self.seen
 
     def begin(self, clock: Clock, sink: Sink, expect_loader: bool) -> None:
         """The first backward: from now on markers count.
@@ -82,7 +104,7 @@ class StepMeter:
         """Pass a marker.
 
         Returns:
-            Whether it is measured.
+            Whether it has closed a step, and the markers that follow may be counted off.
 
         Raises:
             OverflowError: the device is hundreds of steps behind.
@@ -90,33 +112,79 @@ class StepMeter:
         clock = self.clock
         if clock is None:
             return False
+        if self.coast.times:
+            self.land()
         full = self._full_at_end if code in _MAY_END else self.full
         if full:
             mark = clock.stamp(code, extra)
         else:
             mark = Mark()
             mark.code, mark.extra, mark.host_ns = code, extra, _now()
-        self.last = (code, mark.host_ns)
+        self.seen = (code, mark.host_ns)
         if self._evaluates_since is not None and code in ("D0", "B0"):
             self._evaluation_ends(mark.host_ns)
         assembler = self._assembler
         assembler.add(mark)
-        if assembler.step != self._step:
+        turns = assembler.step != self._step
+        if turns:
             self._next_step()
         if self._this is not self._following:
             self._choose()
         self.heeds_backward = assembler.heeds_backward or self._evaluates_since is not None
-        return full
+        return turns and not self._this and not self._following
+
+    def count_off(self, source: Optional[Source], iterator: Callable[[], Any]) -> None:
+        """Count off what follows, if it can be told what that is. To be called when `mark` says so.
+
+        Args:
+            source: where batches have come from; None where there are none.
+            iterator: gives its iterator.
+        """
+        assembler = self._assembler
+        step = assembler.step
+        if self.on_turn is not None or step < self._doubts_until:
+            return
+        known, found = self._routine, routine(assembler.cycle, assembler.marks[0], self._routine)
+        self._routine = found
+        if known is None or found is None or found[1:] != known[1:] or found.source is not source:
+            return
+        recorded, stride = step + 2, self.stride
+        while recorded < step + _FURTHEST and not is_recorded(recorded, stride):
+            recorded += 1
+        now_ns = assembler.marks[-1].host_ns
+        self.coast.begin(found, now_ns, recorded - 1 - step, iterator)
+
+    def land(self) -> None:
+        """Look at markers again, beginning with those of the step under way."""
+        assembler, coast = self._assembler, self.coast
+        if coast.is_through:
+            self._doubt = 0
+        else:
+            self._doubt = min(self._doubt + 1, _MOST_DOUBT)
+            self._doubts_until = assembler.step + coast.steps + 2**self._doubt
+        self.seen, steps, optimizer_steps = coast.last, coast.steps, coast.optimizer_steps
+        counts, marks = coast.end()
+        aside, self._aside = self._aside, []
+        if steps:
+            aside.append(counts)
+        assembler.skip(steps, optimizer_steps, aside, marks)
+        if steps:
+            self._step = step = assembler.step
+            self._this, self._following = False, is_recorded(step + 1, self.stride)
+            self.full = self._full_at_end = False
+        if self._this is not self._following:
+            self._choose()
+        self.heeds_backward = assembler.heeds_backward or self._evaluates_since is not None
 
     def batch_came(self, counts: Any, code: str = "D1") -> None:
         """Pass ``D1``, or ``Q`` of a batch from another thread, with samples and tokens."""
-        if self.full or self.clock is None:
+        if self.full or self.clock is None or self.coast.times:
             self.mark(code, counts)
             return
         # It begins and ends no step, so nobody need look at it.
         mark = Mark()
         mark.code, mark.extra, mark.host_ns = code, counts, _now()
-        self.last = (code, mark.host_ns)
+        self.seen = (code, mark.host_ns)
         self._assembler.marks.append(mark)
 
     def own(self, code: str, stacks: Any) -> None:
@@ -131,10 +199,15 @@ class StepMeter:
         else:
             mark = Mark()
             mark.code, mark.extra, mark.host_ns = code, stacks, _now()
-        self._assembler.marks.append(mark)
+        if self.coast.times:
+            self._aside[:] = [mark]  # the last one tells what is open
+        else:
+            self._assembler.marks.append(mark)
 
     def fed(self, fed: Fed) -> None:
         """A backward pass is about to begin, and it is known what its batches were for."""
+        if self.coast.times:
+            self.land()
         stretch = self._assembler.fed(fed.not_by, fed.drives)
         self.heeds_backward = self.heeds_backward or self._assembler.heeds_backward
         if stretch is not None:
@@ -166,6 +239,8 @@ class StepMeter:
 
         One stretch of it has one beginning (E0) and one end (E1), however many its batches.
         """
+        if self.coast.times:
+            self.land()
         clock, last = self.clock, self._assembler.last
         if clock is None:
             return
@@ -173,11 +248,11 @@ class StepMeter:
         if begins and not goes_on:
             self.mark("E0")
             if self._evaluates_since is None:
-                self._evaluates_since = self.last[1]
+                self._evaluates_since = self.seen[1]
                 self.heeds_backward = True
         elif not begins and last is not None and goes_on:
             clock.stamp_again(last)
-            self.last = ("E1", last.host_ns)
+            self.seen = ("E1", last.host_ns)
         elif not begins:
             self.mark("E1")
 
@@ -200,6 +275,8 @@ class StepMeter:
 
     def finish(self) -> None:
         """The process ends."""
+        if self.coast.times:
+            self.land()
         self._assembler.finish()
         self.settle()
 

@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Union
 
 from . import facts
 from .clock import CudaClock, HostClock
+from .coast import Coast
 from .compute_end import ComputeEnd
 from .fetches import Fetches
 from .guard import fail_open
@@ -38,6 +39,10 @@ _now = time.monotonic_ns
 _thread = threading.get_ident
 
 
+def _nothing() -> None:
+    """Of a loop that no loader feeds."""
+
+
 class Probe(Fetches, Told):
     """One rank's probe; inert until the first backward.
 
@@ -56,12 +61,14 @@ class Probe(Fetches, Told):
         self._directory = directory
         self._writer: Optional[Writer] = None
         self._scalars: Optional[Scalars] = None
-        self._meter = StepMeter(self._pause)
         self._thread = threading.main_thread().ident
         self._device_index: Optional[int] = None
         self._waiting_facts: List[Dict[str, Any]] = []
         self._loaders = Loaders(torch, self._fact)
-        self._loss = LossWatch(torch)
+        self._loss = loss = LossWatch(torch)
+        # On a measured step, taking the loss would be part of what is measured.
+        coast = Coast(lambda: loss.wanted, self._loaders.count_other)
+        self.meter = StepMeter(self._pause, coast)
         self._names = {}
         self._parts = Parts(torch, self._fact)
         self._look_again = True
@@ -84,7 +91,7 @@ class Probe(Fetches, Told):
         Returns:
             What `backward_ends` is to be called with, or None when it is not.
         """
-        meter = self._meter
+        meter = self.meter
         clock, end = meter.clock, self._compute_end
         if nested:
             seen = clock is not None and meter.full
@@ -96,6 +103,8 @@ class Probe(Fetches, Told):
             clock = None
         if clock is None:
             return None
+        if meter.coast.times:
+            meter.land()
         if self._loaders.feeding.unclear or self._loaders.elsewhere:
             self._fed()
         if meter.in_flight:
@@ -107,9 +116,9 @@ class Probe(Fetches, Told):
         if meter.full:
             begun = self._measured_backward_begins(clock, end.root(tensors))
         elif meter.heeds_backward:
-            meter.mark("B0")
+            self._heeded_backward_begins()
         else:
-            meter.last = ("B0", _now())
+            meter.seen = ("B0", _now())
         if self._loss.wanted and meter.first_backward:
             self._take_loss(clock, tensors)
         return begun
@@ -118,31 +127,35 @@ class Probe(Fetches, Told):
         if self._device_index is None and getattr(root, "is_cuda", False):
             raise RuntimeError("the first backward ran on the CPU, and a later one on a GPU")
         if self._look_again:
-            self._look_again = not self._parts.look_again(root, self._meter.step)
+            self._look_again = not self._parts.look_again(root, self.meter.step)
             if self._parts.may_hide_optimizer and not self._parts.optimizers:
-                self._meter.expect_no_optimizer()
+                self.meter.expect_no_optimizer()
         clock.refresh_stream()
-        self._meter.mark("B0")
+        self.meter.mark("B0")
         return self._compute_end.expect(root, "BC")
+
+    def _heeded_backward_begins(self) -> None:
+        if self.meter.mark("B0") and not self._loaders.elsewhere:
+            self.meter.count_off(None, _nothing)
 
     def _take_loss(self, clock: Clock, tensors: Any) -> None:
         if self._scalars is None or clock.paused:
             return
         alone = isinstance(tensors, self.torch.Tensor) or len(tensors) == 1
         loss = self._loss.of(self._compute_end.root(tensors) if alone else None)
-        self._scalars.take(self._meter.step, loss)
+        self._scalars.take(self.meter.step, loss)
 
     @fail_open
     def _compute_ended(self, code: str) -> None:
-        self._meter.mark(code)
+        self.meter.mark(code)
 
     @fail_open
     def backward_ends(self, begun: Any, nested: bool) -> None:
         """At the return of ``torch.autograd.backward``, with what `backward_begins` gave."""
         if nested:
-            self._meter.mark("nB1")
+            self.meter.mark("nB1")
         else:
-            self._meter.mark("B1", self._parts.synchronised())
+            self.meter.mark("B1", self._parts.synchronised())
         for handle in begun:
             handle.remove()
 
@@ -153,35 +166,37 @@ class Probe(Fetches, Told):
             return
         if id(optimizer) not in self._parts.optimizers:
             self._parts.optimizer_found(optimizer)
-        meter = self._meter
+        meter = self.meter
+        if meter.coast.times:
+            meter.land()
         if meter.full:
             meter.touch()
             meter.mark("O0")
         else:
-            meter.last = ("O0", _now())
+            meter.seen = ("O0", _now())
 
     @fail_open
     def optimizer_ends(self) -> None:
         """After an optimizer's step."""
         if _thread() == self._thread:
-            self._meter.mark("O1")
+            self.meter.mark("O1")
 
     @fail_open
     def scaler_stepped(self) -> None:
         """After a GradScaler's step, which skips the optimizer's when gradients overflowed."""
-        if _thread() == self._thread and self._meter.last[0] != "O1":
-            self._meter.mark("O1")
+        if _thread() == self._thread and self.meter.last[0] != "O1":
+            self.meter.mark("O1")
 
     @fail_open
     def model_made(self, model: Any) -> None:
         """After a DistributedDataParallel module was made."""
-        self._parts.model_made(model, self._meter.step)
+        self._parts.model_made(model, self.meter.step)
         self._look_again = True
 
     def capturing(self, on: bool) -> None:
         """A CUDA graph capture begins or ends: meanwhile no event is recorded or queried."""
-        if self._meter.clock is not None:
-            self._meter.clock.paused = on
+        if self.meter.clock is not None:
+            self.meter.clock.paused = on
 
     @fail_open
     def collecting(self, begins: bool) -> None:
@@ -190,22 +205,22 @@ class Probe(Fetches, Told):
             return
         since, self._collects_since = self._collects_since, _now() if begins else None
         if since is not None and not begins and _now() - since >= _SHORTEST_COLLECTION_NS:
-            self._pause("gc", self._meter.step, since, _now())
+            self._pause("gc", self.meter.step, since, _now())
 
     @fail_open
     def save_begins(self) -> None:
         """``torch.save`` is called."""
-        if _thread() == self._thread and self._meter.full:
-            self._meter.mark("S0")
+        if _thread() == self._thread and self.meter.full:
+            self.meter.mark("S0")
 
     @fail_open
     def saved(self, since_ns: int) -> None:
         """``torch.save`` returned, which was called at `since_ns`."""
         if _thread() != self._thread:
             return
-        if self._meter.full:
-            self._meter.mark("S1")
-        self._pause("save", self._meter.step, since_ns, _now())
+        if self.meter.full:
+            self.meter.mark("S1")
+        self._pause("save", self.meter.step, since_ns, _now())
 
     @fail_open
     def scaler_made(self, scaler: Any) -> None:
@@ -227,7 +242,7 @@ class Probe(Fetches, Told):
         if who is None:
             self.disabled = _NO_RANK
             return None
-        self._thread = threading.get_ident()
+        self._thread = self.meter.coast.thread = threading.get_ident()
         self._device_index = self._cuda_index(root)
         cuda = self._device_index is not None
         name = "{rank}-{attempt}-{pid}.jsonl".format(pid=os.getpid(), **who)
@@ -244,7 +259,7 @@ class Probe(Fetches, Told):
         clock: Clock = HostClock() if index is None else CudaClock(torch, index)
         fed = self._loaders.begin()
         loops = fed is not None and bool(fed.by) and fed.drives
-        self._meter.begin(clock, writer.put, expect_loader=loops)
+        self.meter.begin(clock, writer.put, expect_loader=loops)
         return clock
 
     def _cuda_index(self, root: Any) -> Optional[int]:
@@ -274,40 +289,43 @@ class Probe(Fetches, Told):
             return
         self._inspection.ask(request)
         if self._inspection.wanted:
-            self._meter.on_turn = self._step_begins
+            self.meter.on_turn = self._step_begins
+            self.meter.coast.stop_soon()
 
     def _step_begins(self, step: int) -> None:
         if self._inspection is not None:
             self._inspection.step_begins(step)
             if not self._inspection.wanted:
-                self._meter.on_turn = None
+                self.meter.on_turn = None
 
     def disable(self, why: Union[str, BaseException]) -> None:
         """Take the probe out; training goes on. The first reason stays."""
         super().disable(why)
+        self.meter.coast.give_up()
         if self._inspection is not None:
             with contextlib.suppress(Exception):
                 self._inspection.stop()
 
     def record_one_in(self, stride: int) -> None:
         """From now on measure one in so many steps."""
-        self._meter.stride = stride
+        self.meter.stride = stride
 
     def spent_ns(self) -> int:
         """Host time spent in the probe so far, on the training thread."""
-        clock = self._meter.clock
-        return super().spent_ns() - (0 if clock is None else clock.waited_ns)
+        meter = self.meter
+        waited_ns = 0 if meter.clock is None else meter.clock.waited_ns
+        return super().spent_ns() + meter.coast.spent_ns[0] - waited_ns
 
     def beat(self) -> Dict[str, Any]:
         """The fields of a ``beat``; a probe that is out has seen no marker lately."""
         self._loaders.wanted = self._loss.wanted = True
-        marker, marker_ns = (None, None) if self.disabled else self._meter.last
+        marker, marker_ns = (None, None) if self.disabled else self.meter.last
         return {
             "marker": marker,
             "marker_ns": marker_ns,
-            "step": self._meter.step,
+            "step": self.meter.step,
             "ready": None if self.disabled else self._loaders.ready,
-            **self._loaders.progress(),
+            **self._loaders.progress(self.meter.coast.batches),
         }
 
     def memory(self) -> Optional[Dict[str, Any]]:
@@ -325,7 +343,7 @@ class Probe(Fetches, Told):
     def cost(self) -> Dict[str, Any]:
         """Host time spent in the probe since the last call, on the training thread."""
         self._look_again = True  # this is asked for every few seconds
-        return {**self._cost(self._meter.step), "detail": 1 / self._meter.stride}
+        return {**self._cost(self.meter.step), "detail": 1 / self.meter.stride}
 
     def after_fork(self) -> None:
         """In a forked child (a loader's worker, say): this is no rank."""
@@ -333,6 +351,7 @@ class Probe(Fetches, Told):
             self._thread = threading.get_ident()
             return
         self.disabled = _NO_RANK
+        self.meter.coast.give_up()
         if self._inspection is not None:
             self._inspection.abandon()
         if self._writer is not None:
@@ -346,8 +365,8 @@ class Probe(Fetches, Told):
         try:
             self._loaders.finish()
             # Also of a probe that is out: the steps that were in flight then are good ones.
-            self._meter.settle() if self.disabled else self._meter.finish()
-            self._parts.count_collectives(self._meter.step, at_end=True)
+            self.meter.settle() if self.disabled else self.meter.finish()
+            self._parts.count_collectives(self.meter.step, at_end=True)
             if self._inspection is not None:
                 self._inspection.stop()
         except Exception as error:

@@ -27,7 +27,7 @@ _thread = threading.get_ident
 class Told(Guarded):
     """The part of the probe that the script calls."""
 
-    _meter: StepMeter
+    meter: StepMeter
     _scalars: Optional[Scalars]
     _writer: Optional[Writer]
     _loss: LossWatch
@@ -41,12 +41,12 @@ class Told(Guarded):
     @fail_open
     def log(self, scalars: Dict[str, Any]) -> None:
         """``torchtop.log``: see there."""
-        clock = self._meter.clock
+        clock = self.meter.clock
         if self._scalars is None or clock is None or clock.paused:
             return
         if _thread() == self._thread:
             self._loss.script_logs(scalars)
-            self._scalars.take(self._meter.step, scalars)
+            self._scalars.take(self.meter.step, scalars)
 
     @fail_open
     def tell(self, told: Dict[str, Any]) -> None:
@@ -59,7 +59,7 @@ class Told(Guarded):
         self._notes += 1
         if self._writer is not None and self._notes <= _MOST_NOTES:
             text = str(text)[:_LONGEST_TEXT]
-            self._writer.notes.append(("annotation", {"step": self._meter.step, "text": text}))
+            self._writer.notes.append(("annotation", {"step": self.meter.step, "text": text}))
 
     @fail_open
     def phase_begins(self, name: str) -> Optional[bool]:
@@ -76,11 +76,11 @@ class Told(Guarded):
                 return None
             self._names[name] = True
         before, self._stack = self._stack, (*self._stack, name)
-        self._meter.own("P0", (before, self._stack))
+        self.meter.own("P0", (before, self._stack))
         return True
 
     @fail_open
     def phase_ends(self) -> None:
         """``torchtop.phase`` is left."""
         before, self._stack = self._stack, self._stack[:-1]
-        self._meter.own("P1", (before, self._stack))
+        self.meter.own("P1", (before, self._stack))

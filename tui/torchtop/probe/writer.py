@@ -41,6 +41,10 @@ _MOST_ROWS_PER_S = 20.0
 _LEAST_ROWS_PER_S = 4.0
 """A verdict needs 20 steps, and a change should show within some seconds."""
 
+_LEAST_OF_ALL_PER_S = 2.0
+"""The same of a job whose steps would cost more than they may: as many as a verdict needs of the 10
+seconds that it looks at."""
+
 _BUDGET = 0.003
 """The share of time that the probe may take from the training thread: one a user cannot measure."""
 
@@ -150,7 +154,7 @@ class Writer:
         It becomes a row here, many at a time: on the training thread that would cost much more.
         """
         if len(self.steps) == _QUEUE:
-            self._overflowed += 1
+            self._overflowed += self.steps[0][1][-1].steps
         self.steps.append((step, marks))
 
     def finish(self) -> None:
@@ -218,13 +222,13 @@ class Writer:
             self.facts.popleft()
         rows = [self._row(step, marks) for step, marks in _drain(self.steps)]
         if rows:
-            self._unwritten += len(rows)
+            self._unwritten += _steps(rows)
             self._choose_stride(rows)
             kept = [row for row in rows if self._is_kept(row)]
             if kept:
                 self._file.write("steps", stride=self._stride, **_columns(kept))
             self._file.write("totals", **totals(rows))
-            self._unwritten -= len(rows)
+            self._unwritten -= _steps(rows)
         self._write_scalars()
         for kind, noted in _drain(self.notes):
             self._file.write(kind, **noted)
@@ -279,8 +283,8 @@ class Writer:
 
     def _choose_stride(self, rows: List[Row]) -> None:
         since, count, spent = self._rate_from
-        count += len(rows)
-        self._seen += len(rows)
+        count += _steps(rows)
+        self._seen += _steps(rows)
         self._rate_from = (since, count, spent)
         elapsed = time.monotonic() - since
         first = self._stride == 1 and self._seen == count
@@ -299,9 +303,9 @@ def next_stride(
 ) -> int:
     """One in how many steps to record: a power of two that seldom changes.
 
-    At most about `most` are recorded, and fewer where they cost more than `_BUDGET` or
-    `_STEP_BUDGET_S`, but no fewer than `_LEAST_ROWS_PER_S`. Going back needs a rate and a cost well
-    below.
+    At most about `most` are recorded, and fewer where they cost more than `_BUDGET`, but no fewer
+    than `_LEAST_ROWS_PER_S`; or than `_LEAST_OF_ALL_PER_S`, where they cost more than
+    `_STEP_BUDGET_S`. Going back needs a rate and a cost well below.
 
     Args:
         stride: the one in force.
@@ -310,9 +314,12 @@ def next_stride(
         most: rows a second.
     """
     before = stride
-    allowed = min(_BUDGET, steps_per_s * _STEP_BUDGET_S)
+    a_step = steps_per_s * _STEP_BUDGET_S
+    allowed = min(_BUDGET, a_step)
     while steps_per_s / stride > most or (
-        share > allowed and steps_per_s / (2 * stride) >= _LEAST_ROWS_PER_S
+        share > allowed
+        and steps_per_s / (2 * stride)
+        >= (_LEAST_OF_ALL_PER_S if share > a_step else _LEAST_ROWS_PER_S)
     ):
         stride, share = stride * 2, share / _DOUBLING
     if stride > before:
@@ -341,12 +348,17 @@ def totals(rows: List[Row]) -> Dict[str, Any]:
         sums[name] = sum(values) if values else None
     return {
         "from_step": rows[0]["step"],
-        "to_step": rows[-1]["step"] + 1,
-        "steps": len(rows),
+        "to_step": rows[-1]["step"] + rows[-1].get("steps", 1),
+        "steps": _steps(rows),
         "phase_steps": sum(PHASE_COLUMNS[0] in row for row in rows),
         **sums,
         **_rare_sums(rows),
     }
+
+
+def _steps(rows: List[Row]) -> int:
+    """How many steps the rows stand for."""
+    return sum(row.get("steps", 1) for row in rows)
 
 
 def _rare_sums(rows: List[Row]) -> Dict[str, Any]:
