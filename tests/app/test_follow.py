@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,7 +71,8 @@ def test_an_error_is_told_once_and_the_thread_goes_on(
     looks = iter(range(100))
 
     def look(self: object, passed_s: float) -> object:
-        if next(looks) < 3:
+        # those of earlier tests may not have ended yet
+        if threading.current_thread() is thread and next(looks) < 3:
             raise KeyError("odd record")
         return real(self, passed_s)  # type: ignore[arg-type]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from pathlib import Path
@@ -13,9 +14,10 @@ from launch.supervised import Run, launch
 
 RACE = """
 first, at = int(sys.argv[1]), float(sys.argv[2])
+told = os.open(root / f"failed-{rank}", os.O_WRONLY | os.O_CREAT)
 def fails():
     error = KeyError if rank == first else RuntimeError
-    (root / f"failed-{rank}").write_text(str(time.monotonic_ns()))
+    os.write(told, b"%d" % time.monotonic_ns())
     raise error(f"rank {rank} has failed")
 up()
 while len(list(root.glob("up-*"))) < 2:
@@ -32,6 +34,9 @@ fails()
 """
 RACES = 20
 AT_ONCE = 2
+LEAST_MS = 10
+"""Closer than this, on a busy machine, the one that looked at its clock first may raise second."""
+MOST_LOST = 20
 
 
 @pytest.mark.fault(
@@ -40,28 +45,44 @@ AT_ONCE = 2
 def test_the_rank_that_raised_first_is_named_20_times_of_20(
     state_home: Path, tmp_path: Path
 ) -> None:
-    right = 0
-    for number in range(0, RACES, AT_ONCE):
+    told, lost = [], 0
+    while len(told) < RACES:
         # given some pairs of ranks that fail 15 ms apart, also across the turn of a second
         races = []
-        for race in range(number, number + AT_ONCE):
-            folder = tmp_path / str(race)
+        for race in range(len(told), len(told) + AT_ONCE):
+            folder = tmp_path / f"{race}-{lost}"
             folder.mkdir()
             at = (0.3, 0.99, 0.96, 0.0)[race % 4]
             races.append(launch(folder, RACE, str(race % 2), str(at)))
         for session in races:
             session.ended()
-            right += told_right(session)
-    assert right == RACES
+        # when they did (others may have had the processors)
+        close = [session for session in races if gap_ms(session) < LEAST_MS]
+        lost += len(close)
+        assert lost <= MOST_LOST, "this machine is too busy to tell 15 ms"
+        # then all are told right
+        told += [told_right(session) for session in races if session not in close]
+
+
+def failed(session: Run) -> dict[int, int]:
+    """When each rank failed, by its own clock; the second may have been ended before it could."""
+    read = {rank: (session.paths.root / f"failed-{rank}").read_text() for rank in (0, 1)}
+    return {rank: int(at) for rank, at in read.items() if at}
+
+
+def gap_ms(session: Run) -> float:
+    """How long after the first the second failed."""
+    times = failed(session).values()
+    return (max(times) - min(times)) / 1e6 if len(times) == 2 else math.inf
 
 
 def told_right(session: Run) -> bool:
     """Whether the rank that failed first, by its own clock, is named with its own traceback."""
-    failed = {rank: int(session.read(f"failed-{rank}")) for rank in (0, 1)}
-    first = min(failed, key=lambda rank: failed[rank])
+    times = failed(session)
+    first = min(times, key=lambda rank: times[rank])
     exit = session.exit
     assert exit["cause"] == "exception", exit
-    assert exit["rank"] == first, (failed, exit)
+    assert exit["rank"] == first, (times, exit)
     assert f"rank {first} has failed" in exit["traceback"]
     assert "in fails" in exit["traceback"]
     return True
