@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from probe.conftest import Armed
+from probe.fake_gpu import FakeGpu, pretend
 from torchtop.probe import hooks
 from torchtop.probe.coast import Coast
 
@@ -318,7 +319,6 @@ def test_a_step_that_is_not_measured_takes_no_call_but_the_hooks(armed: Armed) -
     assert {name: seen.count(name) / 30 for name in set(seen)} == {
         "__next__": 1,
         "turn": 1,
-        "_counts": 1,
         "backward": 1,
         "before": 1,
         "after": 1,
@@ -352,6 +352,57 @@ def test_where_a_rank_is_can_be_told_all_the_while(armed: Armed) -> None:
     # Then the beats tell the marker, the step and the batch that it is at
     assert armed.probe.meter.coast.times
     assert seen == [(code, 28, 26) for code in ("D1", "B0", "B1", "O0", "O1")]
+
+
+def test_phases_of_the_scripts_own_go_on_over_steps_that_are_counted_off(
+    armed: Armed, watched: Armed
+) -> None:
+    # Given own phases that are entered in one step and left in another
+    loop = Loop()
+    for x, y in loader(3):
+        loop.step(x, y)
+    one_in(STRIDE, armed, watched)
+    for n, (x, y) in enumerate(loader(150)):
+        for probe in (armed.probe, watched.probe):
+            if n % 23 == 5:
+                probe.phase_begins("long")
+            elif n % 23 == 16:
+                probe.phase_ends()
+        loop.step(x, y)
+
+    # Then the measured steps that lie in them are the same as where every marker is looked at
+    def within(probe: Armed) -> list[tuple[int, bool]]:
+        records = [record for record in probe.records("steps") if "own" in record]
+        pairs = [zip(r["step"], r["own"]["long"], strict=True) for r in records]
+        return [(step, spent > 0) for told in pairs for step, spent in told]
+
+    assert within(armed) == within(watched)
+    assert {long for _, long in within(armed)} == {True, False}
+    assert armed.probe.meter.coast.spent_ns[0] > 0
+
+
+def test_a_step_that_the_gpu_finishes_late_is_told_while_others_are_counted_off(
+    armed: Armed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a GPU that has not come to a measured step yet when others are counted off
+    gpu = FakeGpu()
+    pretend(monkeypatch, gpu)
+    loop, meter = Loop(), armed.probe.meter
+    batches = iter(loader(100))
+    for _ in range(3):
+        loop.step(*next(batches))
+    one_in(STRIDE, armed)
+    while not (meter.coast.times and meter.in_flight):
+        loop.step(*next(batches))
+
+    # When it has
+    gpu.passes(len(gpu.recorded))
+    loop.step(*next(batches))
+
+    # Then that is seen with the next marker
+    assert meter.coast.times
+    assert not meter.in_flight
+    assert armed.reasons == []
 
 
 def test_a_step_is_inspected_although_steps_are_counted_off(armed: Armed) -> None:

@@ -181,7 +181,8 @@ class Coast:
         """The first marker comes again: a step has ended."""
         self.times[:] = [now_ns]
         self.steps += 1
-        self._ended = self._counts()
+        told = self._told
+        self._ended = (self.samples[0] if self.plain else told[0]), told[1]
         if self.steps >= self.most:
             self._stops = True
             early = self._routine.backward and self._sees_backward()
@@ -196,9 +197,6 @@ class Coast:
             self._told[0] = (self._told[0] or 0) + samples
         if tokens is not None:
             self._told[1] = (self._told[1] or 0) + tokens
-
-    def _counts(self) -> Counts:
-        return (self.samples[0] if self.plain else self._told[0]), self._told[1]
 
     @property
     def last(self) -> Tuple[Optional[str], int]:
@@ -243,7 +241,7 @@ class Coast:
         """
         expected, times = self._routine, self.times
         codes, extras = expected.codes, expected.extras
-        now, ended = self._counts(), self._ended
+        told, ended = self._told, self._ended
         marks: List[Mark] = []
         batch = None
         for at, passed_ns in enumerate(times):
@@ -254,7 +252,8 @@ class Coast:
                 if code == "D1":
                     batch = mark
         if batch is not None:
-            batch.extra = _less(now[0], ended[0]), _less(now[1], ended[1])
+            samples = self.samples[0] if self.plain else told[0]
+            batch.extra = _less(samples, ended[0]), _less(told[1], ended[1])
         if self.source is not None:
             self.source.fetched += self.batches
         counts = _mark("D1", times[0], ended)

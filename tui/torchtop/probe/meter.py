@@ -128,7 +128,7 @@ class StepMeter:
         turns = assembler.step != self._step
         if turns:
             self._next_step()
-        if self._this is not self._following:
+        if self._this is not self._following and (turns or code in _MAY_END):
             self._choose()
         self.heeds_backward = assembler.heeds_backward or self._evaluates_since is not None
         return turns and not self._this and not self._following
