@@ -53,6 +53,7 @@ def test_help_has_every_group_and_joins_keys_of_one_meaning() -> None:
     assert any(line.startswith("1-9 ") for line in page)
     assert any(line.startswith("q Ctrl+C ") for line in page)
     assert any(line.startswith("Tab Shift+Tab ") for line in page)
+    assert any(line.startswith("Shift+Left Right ") for line in page)  # and nothing cut off
 
 
 def test_keys_are_named_as_on_the_keyboard() -> None:

@@ -176,7 +176,7 @@ def test_ctrl_c_stops_a_watched_run_and_says_130(home: Path) -> None:
     assert run.stdout is not None
     session = run.stdout.readline().split()[1]
     for line in run.stdout:
-        if "rank(s) up" in line:
+        if " up, waiting" in line:
             break
 
     run.send_signal(2)

@@ -37,6 +37,7 @@ def test_an_ephemeral_session_is_shown_and_then_gone(tmp_path: Path, scratch: Pa
     assert done.returncode == 0, done.stderr
     assert f"({scratch}/torchtop-" in done.stdout
     assert "done" in done.stdout
+    assert "summary.md" not in done.stdout  # nothing is told that is not there any more
     assert [p.name for p in scratch.iterdir() if p.name.startswith("torchtop-")] == []
     assert not (home / "sessions").exists() or list((home / "sessions").iterdir()) == []
 

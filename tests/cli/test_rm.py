@@ -88,15 +88,31 @@ def test_what_is_old_goes_and_what_runs_or_is_young_stays(
     assert young_sweep.root.exists() and young.root.exists() and running.root.exists()
 
 
-def test_a_start_that_fits_a_session_and_a_sweep_deletes_neither(
+def test_a_start_that_fits_sessions_and_a_sweep_deletes_none_of_them(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     sweep = swept("model")
     paths = made(f"{sweep.id[:6]}-model")
     assert main(["rm", sweep.id[:6]]) == 2
-    assert "fits a session and a sweep; give more of the id" in capsys.readouterr().err
+    assert "fits 2 sessions and sweeps; give more of the id" in capsys.readouterr().err
+    # no more where it fits several sessions, one of which the sweep has made
+    own = made(f"{sweep.id[:6]}-other", sweep=sweep)
+    assert main(["rm", sweep.id[:6]]) == 2
+    assert "fits 3 sessions and sweeps; give more of the id" in capsys.readouterr().err
+    assert sweep.root.exists() and own.root.exists()
     assert main(["rm", paths.id]) == 0
     assert sweep.root.exists() and not paths.root.exists()
+
+
+def test_an_empty_name_deletes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    # given a script with `torchtop rm "$SESSION"`, and no SESSION
+    sweep = swept("model")
+    assert main(["rm", ""]) == 2
+    paths = made("20260101-000000-model")
+    assert main(["rm", ""]) == 2
+    told = capsys.readouterr()
+    assert "name is empty" in told.err and not told.out
+    assert sweep.root.exists() and paths.root.exists()
 
 
 def test_a_folder_with_a_plan_of_somebody_else_is_no_sweep_to_delete(

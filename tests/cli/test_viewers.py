@@ -202,7 +202,7 @@ def test_an_end_of_input_without_a_signal_is_one_too(
 def test_a_run_in_plain_lines_goes_on_without_its_terminal(run: Run) -> None:
     words = ("run", "--no-tui", "--device", "cpu", "--nproc", "1", "--name", "plain", "train.py")
     apart = Apart(run.home, *words)
-    apart.read_until(b"rank(s) up")
+    apart.read_until(b" up, waiting")
     assert apart.close()[0] == 0
     rows = json.loads(torchtop("ls", "--json", home=run.home, cwd=run.home).stdout)["sessions"]
     (row,) = (row for row in rows if row["name"] == "plain")

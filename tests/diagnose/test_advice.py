@@ -155,6 +155,15 @@ def test_an_option_of_later_loaders_is_told_as_one() -> None:
     assert "async_save" in advice("PERIODIC", pauses=SAVES, torch="2.11.0")
 
 
+@pytest.mark.parametrize("what", ["save", "eval", "gc"])
+@pytest.mark.parametrize("torch", ["2.0.1", "2.11.0"])
+def test_what_comes_at_no_fixed_distance_is_told_without_one(what: str, torch: str) -> None:
+    irregular = Pauses((Recurring(what, 0.3, 1e6, 1e6, None, 9, None),))
+
+    assert "None" not in advice("PERIODIC", pauses=irregular, torch=torch)
+    assert ("less often" in advice("PERIODIC", pauses=irregular, torch=torch)) == (what != "gc")
+
+
 SAVES = Pauses((Recurring("save", 0.3, 1e6, 1e6, 40, 9, 0),))
 
 

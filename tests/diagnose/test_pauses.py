@@ -99,6 +99,17 @@ def test_an_evaluation_of_all_ranks_is_one() -> None:
     assert (pause.count, pause.rank) == (5, None)
 
 
+def test_ranks_that_evaluate_one_after_the_other_do_so_at_the_same_steps() -> None:
+    # given ranks that nothing synchronises: each evaluates at its own time, in every 20th step
+    steps = made(100, every=20, longer_us=400_000)
+    first = told(steps, "eval", 20, 200_000)[0]
+    second = [pause._replace(start_ns=pause.start_ns - 600_000_000) for pause in first]
+
+    (pause,) = find(steps, {0: first, 1: second}, DEFAULT).recurring
+
+    assert (pause.every_steps, pause.count) == (20, 10)
+
+
 def test_one_of_a_kind_does_not_recur() -> None:
     steps = made(100, every=250, longer_us=900_000)
 

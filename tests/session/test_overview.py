@@ -10,6 +10,7 @@ import pytest
 
 from session.made import held_lock, session, write
 from session.made_summary import ended
+from torchtop.cli import main
 from torchtop.session.baselines import Watched, mark, read_baselines, unmark
 from torchtop.session.load import load_paths
 from torchtop.session.overview import Overview, entry_of
@@ -42,6 +43,20 @@ class TestEntry:
         assert (entry.state, entry.steps, entry.rate) == ("detached", 7, 9.0)
         assert (entry.unit, entry.verdict) == ("tokens/s", "DATA")
         assert entry.live
+
+    def test_show_tells_a_running_ones_first_minute_too(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        # given a run whose first minute is not summed up yet
+        paths = session(tmp_path / "s", wall_s=1000.0)
+        verdict = {"kind": "DATA", "headline": "Waiting for data", "evidence": [], "advice": []}
+        rates = {"samples_per_s": 1234.0, "tokens_per_s": None, "steps_per_s": 10.0}
+        told = {"kind": "analysis", "steps": 7, "throughput": rates, "verdict": verdict}
+        write(paths.analysis, "analyst", told)
+        with held_lock(paths.node("host-a").lock):
+            assert main(["show", str(paths.root)]) == 0
+        shown = capsys.readouterr().out
+        assert "**Verdict: DATA.** Waiting for data" in shown and "1,234" in shown
 
     def test_without_a_summary_the_supervisors_last_word_counts(self, tmp_path: Path) -> None:
         paths = session(tmp_path / "s")

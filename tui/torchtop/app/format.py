@@ -43,6 +43,12 @@ def quantity(value: Any, unit: str = "") -> str:
     return f"{number:.2e}"
 
 
+def rank_count(number: int, whole: int | None = None) -> str:
+    """``1 rank``, ``2 ranks``, ``1 of 2 ranks``."""
+    of = "" if whole is None else f" of {whole}"
+    return f"{number}{of} rank{'' if (number if whole is None else whole) == 1 else 's'}"
+
+
 def rate(value: Any) -> str:
     """A rate without its unit: exact to 10 000 (``2 151``), then with a prefix."""
     number = known(value)

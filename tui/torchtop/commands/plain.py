@@ -14,10 +14,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from torchtop.app.format import rank_count
 from torchtop.app.gone import GONE, silence
 from torchtop.commands.text import duration, named, number, one_line, safe
 from torchtop.launch.sweep import all_leftovers, is_of, unseen
-from torchtop.session.ephemeral import reference
+from torchtop.session.ephemeral import is_ephemeral, reference
 from torchtop.session.failure import failure_of
 from torchtop.session.follow import Follower
 from torchtop.session.paths import SessionPaths, describe, request_stop
@@ -154,8 +155,8 @@ def _waiting(snapshot: Snapshot) -> str:
         return "nothing below the command trains yet" if command else "starting the ranks"
     trains = sum(1 for rank in snapshot.ranks if rank.marker)
     if not trains:
-        return f"{len(snapshot.ranks)} rank(s) up, waiting for the first step"
-    return f"{trains} of {len(snapshot.ranks)} rank(s) training, waiting for the first whole step"
+        return f"{rank_count(len(snapshot.ranks))} up, waiting for the first step"
+    return f"{rank_count(trains, len(snapshot.ranks))} training, waiting for the first whole step"
 
 
 def _of(analysis: Mapping[str, Any]) -> str:
@@ -202,7 +203,7 @@ def farewell(paths: SessionPaths, snapshot: Snapshot) -> int:
     gone = snapshot.status in ("lost", "idle") and not paths.root.is_dir()
     status = "deleted" if gone else snapshot.status
     print(f"{status}: {message}" if message else status)
-    if summary:
+    if summary and not is_ephemeral(paths):  # the caller removes one of those now
         print(f"summary: {safe(paths.summary_text)}")
     sys.stdout.flush()
     if status in ("lost", "deleted"):

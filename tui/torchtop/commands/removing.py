@@ -76,6 +76,12 @@ def _find(reference: str) -> _Chosen:
     Raises:
         SessionError: nothing, or more than one.
     """
+    ids = [*(s.id for s in list_sessions()), *(s.id for s in list_sweeps())]
+    fits = [each for each in ids if each.startswith(reference)]
+    if reference and len(fits) > 1 and reference not in fits:
+        raise SessionError(
+            f"{shown(reference)} fits {len(fits)} sessions and sweeps; give more of the id"
+        )
     try:
         session = find_session(reference)
     except SessionError as error:
@@ -89,8 +95,6 @@ def _find(reference: str) -> _Chosen:
                 "delete a copy by hand"
             ) from None
         return _Chosen(sweep, _by_sweep([sweep])[sweep.id])
-    if session.id != reference and any(s.id.startswith(reference) for s in list_sweeps()):
-        raise SessionError(f"{shown(reference)} fits a session and a sweep; give more of the id")
     return _Chosen(session, (session,))
 
 

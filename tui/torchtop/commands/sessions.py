@@ -8,9 +8,9 @@ import sys
 
 from torchtop.commands.errors import UsageError
 from torchtop.session.find import find_session
+from torchtop.session.load import as_it_stands
 from torchtop.session.paths import liveness
 from torchtop.session.saved import saved_summary
-from torchtop.session.summary import build_summary
 
 
 def show(args: argparse.Namespace) -> int:
@@ -20,7 +20,7 @@ def show(args: argparse.Namespace) -> int:
     paths = find_session(args.session)
     summary = saved_summary(paths)
     if summary is None or liveness(paths) == "live":
-        summary = build_summary(paths)
+        summary = as_it_stands(paths)
     if args.json:
         print(json.dumps(summary, indent=1))
         return 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from torchtop.app.format import rank_count
 from torchtop.commands import sweep_text
 from torchtop.commands.errors import UsageError, here, unusable_home
 from torchtop.commands.request import consent
@@ -278,7 +279,7 @@ class Lines:
 def _progress(snapshot: Snapshot) -> str:
     analysis = snapshot.analysis
     if analysis is None or not analysis.get("steps"):
-        return "starting" if not snapshot.ranks else f"{len(snapshot.ranks)} rank(s) up"
+        return "starting" if not snapshot.ranks else f"{rank_count(len(snapshot.ranks))} up"
     total = (analysis.get("progress") or {}).get("total_steps")
     step = f"step {analysis['steps']}" + (f"/{total}" if total else "")
     return f"{step}  {number((analysis.get('step_ms') or {}).get('mean'))} ms"

@@ -161,14 +161,16 @@ def _recurring(
     share = min(1.0, cost * (len(events) - 1) / span_us)
     if share < limits.leave_note:
         return None
-    steps = [(b.step or 0) - (a.step or 0) for a, b in pairwise(events)]
+    # Ranks that nothing synchronises pause in the same step at different times.
+    gaps = [(b.step or 0) - (a.step or 0) for a, b in pairwise(events)]
+    apart = [gap for gap in gaps if gap > 0]
     ranks = frozenset[int]().union(*(event.ranks for event in events))
     return Recurring(
         what=what,
         share=share,
         each_us=each,
         cost_us=cost,
-        every_steps=max(1, round(median(steps))) if median(steps) > 0 else None,
+        every_steps=round(median(apart)) if apart else None,
         count=len(events),
         rank=next(iter(ranks)) if len(ranks) == 1 and len(told) > 1 else None,
     )

@@ -238,8 +238,8 @@ def _elsewhere(window: Window) -> Verdict:
     return undecided(
         f"{words.percent(window.share(rest))} of each step passes {doing}",
         healthy.where(window),
-        f"{words.ms(phases[rest])} {doing}; "
-        f"by rank {words.ms(min(hosts))} to {words.ms(max(hosts))}",
+        f"{words.ms(phases[rest])} {doing}"
+        + (f"; by rank {words.ms(min(hosts))} to {words.ms(max(hosts))}" if hosts[1:] else ""),
         advice=(
             f"look for what the script does {doing} in each step: logging, metrics, evaluation",
         )

@@ -25,6 +25,8 @@ def find_session(reference: str | None, over: bool = False) -> SessionPaths:
     Raises:
         SessionError: there is none, or more than one.
     """
+    if reference == "":  # a variable of a script that is not set: no session is meant by it
+        raise SessionError("the session's name is empty; see: torchtop ls")
     if reference and (paths := _by_path(reference)):
         return paths
     sessions = list_sessions()

@@ -68,13 +68,18 @@ def load_paths(paths: SessionPaths) -> Loaded:
     _check_schema(paths, meta)
     summary: Mapping[str, Any] | None = saved_summary(paths)
     if summary is None or alive != "ended":  # one may be saved of a run that goes on
-        summary = _with_last_analysis(_summed_up(paths), paths)
+        summary = as_it_stands(paths)
     _check_schema(paths, summary)
     return Loaded(paths, meta, summary, alive)
 
 
-def _with_last_analysis(summary: dict[str, Any], paths: SessionPaths) -> dict[str, Any]:
-    """The summary of a run that has not ended: its first minute is in the analysis alone."""
+def as_it_stands(paths: SessionPaths) -> dict[str, Any]:
+    """The summary of a run that has not ended: its first minute is in the analysis alone.
+
+    Raises:
+        SessionError: its records make no sense.
+    """
+    summary = _summed_up(paths)
     if any(number(rate) for rate in child(summary, "throughput").values()):
         return summary
     last = standing(paths)

@@ -167,6 +167,8 @@ def find_sweep(reference: str | None) -> SweepPaths:
     Raises:
         SessionError: there is none, or more than one.
     """
+    if reference == "":  # a variable of a script that is not set: no sweep is meant by it
+        raise SessionError("the sweep's name is empty; see: torchtop sweep --list")
     if reference and "/" in reference:
         path = Path(reference)
         with contextlib.suppress(RuntimeError):  # no such user: it is a name like any other

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torchtop.app.format import clock, known, size
+from torchtop.app.format import clock, known, rank_count, size
 from torchtop.app.panes import failure
 from torchtop.app.panes.parts import SEVERITIES, items
 from torchtop.app.text import Row, Span, clean, cut_words, fit, pad
@@ -53,7 +53,7 @@ def told(snapshot: Snapshot) -> list[tuple[float, str, str]]:
         if text:
             lines.append((stamp, clean(text), style))
     if ranks:
-        lines.append((max(ranks), f"{len(ranks)} ranks up", ""))
+        lines.append((max(ranks), f"{rank_count(len(ranks))} up", ""))
     for stamp, kind, severity in snapshot.verdict_changes:
         _, word, style = SEVERITIES.get(severity, SEVERITIES["unknown"])
         named = f" {clean(kind, 40)}" if kind.upper() != word else ""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchtop.app.charts.bar import meter
-from torchtop.app.format import duration, gain, known, percent
+from torchtop.app.format import duration, gain, known, percent, rank_count
 from torchtop.app.panes import failure, lost, silence
 from torchtop.app.panes.parts import PHASE_NAMES, SEVERITIES, joined, verdict_of
 from torchtop.app.panes.reasons import findings_of, reasons, short
@@ -163,12 +163,12 @@ def _warm_up(snapshot: Snapshot) -> tuple[str, str]:
 def starting(snapshot: Snapshot) -> str:
     """How far a session has come before its first step."""
     world = known(snapshot.meta.get("nproc"))
-    total = f" of {int(world)}" if world else ""
+    total = int(world) if world else None
     probed = [rank for rank in snapshot.ranks if "device" in rank.header]
     if probed:
-        return f"{len(probed)}{total} ranks in their first step"
+        return f"{rank_count(len(probed), total)} in the first step"
     if snapshot.ranks:
-        return f"{len(snapshot.ranks)}{total} ranks up, waiting for the first backward"
+        return f"{rank_count(len(snapshot.ranks), total)} up, waiting for the first backward"
     if snapshot.meta.get("source") == "command":
         return "the command runs, and nothing below it trains yet"
     spawned = [e for e in snapshot.events if e.get("kind") == "process"]

@@ -93,12 +93,13 @@ def help_lines(bindings: Iterable[Binding]) -> list[Row]:
 
 
 def _keys(keys: Sequence[str]) -> str:
-    """Keys in a row, digits as a range, and of many the first and the last."""
+    """Keys in a row, digits as a range, and of many the first and the last; a Shift once."""
     if len(keys) > 4:
         return (
             f"{keys[0]}-{keys[-1]}" if keys[0].isdigit() else f"{keys[0]} {keys[1]} ... {keys[-1]}"
         )
-    return " ".join(keys)
+    modifier = keys[0][: keys[0].rfind("+") + 1]
+    return " ".join([keys[0], *(key.removeprefix(modifier) for key in keys[1:])])
 
 
 _STACK_STYLES = {

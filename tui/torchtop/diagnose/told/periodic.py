@@ -35,7 +35,7 @@ def evidence(case: Case) -> list[str | None]:
 def _one(pause: Recurring) -> str:
     name = _WHAT[pause.what]
     who = f" on rank {pause.rank}" if pause.rank is not None else ""
-    every = f" every {pause.every_steps} steps" if pause.every_steps else ""
+    every = f" {_every(pause)}" if pause.every_steps else ""
     hidden = pause.each_us - pause.cost_us
     queued = f", {words.seconds(hidden)} of it hidden by the GPU's queue"
     return (
@@ -45,13 +45,18 @@ def _one(pause: Recurring) -> str:
     )
 
 
+def _every(pause: Recurring) -> str:
+    return "on each step" if pause.every_steps == 1 else f"every {pause.every_steps} steps"
+
+
 def advice(case: Case) -> list[str | None]:
     """What to change."""
     return [text for pause in case.pauses.recurring for text in _against(case, pause)]
 
 
 def _against(case: Case, pause: Recurring) -> list[str]:
-    every = pause.every_steps
+    # Pauses that do not come at even distances are told without one.
+    less_often = f"less often than {_every(pause)}" if pause.every_steps else "less often"
     if pause.what == "gc":
         return [
             "gc.freeze() after start-up takes what lives on out of collection; or gc.disable() and "
@@ -60,15 +65,15 @@ def _against(case: Case, pause: Recurring) -> list[str]:
     if pause.what == "save":
         alone = f"; rank {pause.rank} saves and the others wait" if pause.rank is not None else ""
         if case.facts.has_torch(2, 3) is False:
-            return [f"save less often than every {every} steps{alone}"]
+            return [f"save {less_often}{alone}"]
         return [
-            f"save less often than every {every} steps, or in the background with "
+            f"save {less_often}, or in the background with "
             f"torch.distributed.checkpoint.async_save{alone}",
         ]
     if pause.what == "eval":
-        return [f"evaluate less often than every {every} steps, or on fewer batches"]
+        return [f"evaluate {less_often}, or on fewer batches"]
     return [
-        f"look for what the script does every {every} steps {words.doing(pause.phase or 'other')}: "
+        f"look for what the script does {_every(pause)} {words.doing(pause.phase or 'other')}: "
         "logging, images, metrics, checkpoints",
         *_compiles(case, pause),
         *_workers(case, pause),
