@@ -107,6 +107,24 @@ def test_unrecorded_steps_are_counted(run: Any) -> None:
     assert mean == pytest.approx(run.step_us(10), rel=0.05)
 
 
+def test_samples_are_those_that_the_ranks_have_counted(run: Any) -> None:
+    # given batches that differ, of which the measured steps have but the small ones
+    stream = []
+    for source, record in records(run, strides=(4, 4)):
+        small = {"samples": [1] * len(record["step"])} if record["kind"] == "steps" else {}
+        stream.append((source, record | small))
+
+    made = minutes(stream, 1000)[0]
+
+    assert made["samples"] == made["steps"] * 128
+
+    # and where a rank could not count its own, the measured ones stand for all
+    for source, record in stream:
+        if record["kind"] == "totals" and source == source_of(1):
+            record["samples"] = None
+    assert minutes(stream, 1000)[0]["samples"] == made["steps"] * 2
+
+
 def test_the_histogram_holds_every_recorded_step(run: Any) -> None:
     minute = minutes(records(run), 1000)[0]
 

@@ -120,6 +120,7 @@ class Analyser:
             self._take_steps(state, record)
         elif kind == "totals":
             state.take_totals(record)
+            self._rollup.add_totals(rank, state.totals[-1])
             self._count_own(state, record)
         elif kind == "beat":
             state.take_beat(record)

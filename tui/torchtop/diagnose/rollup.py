@@ -9,6 +9,7 @@ from typing import Any
 from ..session.records import PHASES, UNKNOWN, latency_bucket
 from .devices import NodeState, gpu_value
 from .frontier import FRONTIER_PHASES, FrontierStep, Row, untold_us
+from .ranks import Totals
 from .rows import integer, number
 from .verdict import Verdict
 from .window import row_lag_us
@@ -47,6 +48,7 @@ class Rollup:
         self._untold = 0.0
         self._own: dict[str, float] = {}
         self._own_steps = 0
+        self._totals: dict[int, list[Totals]] = {}
 
     def restart(self) -> None:
         """A new attempt begins: its first step does not follow the last one's."""
@@ -78,6 +80,26 @@ class Rollup:
         self._latency[latency_bucket(step.step_us)] += 1
         for rank, row in enumerate(step.rows):
             self._add_row(rank, row, step.pure_comm_us)
+
+    def add_totals(self, rank: int, totals: Totals) -> None:
+        """Take in what a rank has counted of all its steps."""
+        self._totals.setdefault(rank, []).append(totals)
+
+    def _fed(self, name: str) -> int | None:
+        """The samples or tokens of all steps, by the ranks' own counts; None where one has none.
+
+        Batches differ, and few steps of a fast job are measured: those few say little of the rest.
+        What the ranks count ends a moment before or after the last measured step, so it is the
+        mean of a step that is taken from it.
+        """
+        means = []
+        for rank in self._ranks:
+            told = [totals for totals in self._totals.get(rank, ()) if totals.steps]
+            counts = [getattr(totals, name) for totals in told]
+            if not told or None in counts:
+                return None
+            means.append(sum(counts) / sum(totals.steps for totals in told))
+        return round(self._steps * sum(means)) if means else None
 
     def _add_row(self, rank: int, row: Row, pure_comm_us: int) -> None:
         sums = self._ranks.setdefault(
@@ -193,8 +215,8 @@ class Rollup:
             "step_us": self._step_us,
             "recorded": self._recorded,
             "phases_us": phases_us,
-            "samples": self._samples,
-            "tokens": self._tokens,
+            "samples": self._samples if (fed := self._fed("samples")) is None else fed,
+            "tokens": self._tokens if (fed := self._fed("tokens")) is None else fed,
             "latency": {str(bucket): count for bucket, count in sorted(self._latency.items())},
             "step_us_max": self._step_us_max,
             "ranks": [self._ranks[rank] for rank in sorted(self._ranks)],

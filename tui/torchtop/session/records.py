@@ -165,7 +165,8 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
 
 ``history.jsonl`` (the analyst; one a minute and at the end; everything sums)
     ``minute``     from_ns, to_ns, from_step, to_step, steps (all), warmup_steps, step_us (sum),
-                   recorded, phases_us {phase: frontier sum over recorded}, samples, tokens,
+                   recorded, phases_us {phase: frontier sum over recorded}, samples, tokens (of
+                   all steps: by the totals where all ranks have them, else by the recorded ones),
                    latency {bucket: count} (`latency_bucket`; recorded steps), step_us_max,
                    ranks [{rank, recorded, phases_us {phase: sum}, host_us, wait_us, lag_us,
                    lag_steps}], gpus [{index, samples, util_percent, sm_active, power_w (sums),
