@@ -57,7 +57,7 @@ def test_a_sweep_that_is_being_measured_is_kept(capsys: pytest.CaptureFixture[st
     own = made("20260101-000000-model", sweep=sweep)
     with held_lock(sweep.lock):
         assert main(["rm", sweep.id]) == 2
-        assert f"stop it first: torchtop sweep --resume {sweep.id}" in capsys.readouterr().err
+        assert f"or x in: torchtop sweep --resume {sweep.id}" in capsys.readouterr().err
     # likewise where the process that measures was killed, and its session goes on
     with held_lock(own.node("host-a").lock):
         assert main(["rm", sweep.id]) == 2

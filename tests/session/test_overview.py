@@ -58,6 +58,20 @@ class TestEntry:
         shown = capsys.readouterr().out
         assert "**Verdict: DATA.** Waiting for data" in shown and "1,234" in shown
 
+    def test_show_tells_that_a_run_hangs_now(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        # given a run that went well for a minute, and hangs since
+        paths = session(tmp_path / "s", wall_s=1000.0)
+        minute = {"kind": "minute", "steps": 100, "step_us": 1_000_000, "samples": 500}
+        well = {"kind": "COMPUTE-BOUND", "headline": "Healthy", "seconds": 50.0}
+        write(paths.history, "analyst", minute | {"recorded": 9, "verdicts": [well]})
+        hangs = {"kind": "HUNG", "headline": "The run hangs", "evidence": [], "advice": []}
+        write(paths.analysis, "analyst", {"kind": "analysis", "steps": 7, "verdict": hangs})
+        with held_lock(paths.node("host-a").lock):
+            assert main(["show", str(paths.root)]) == 0
+        assert "**Verdict: HUNG.** The run hangs" in capsys.readouterr().out
+
     def test_without_a_summary_the_supervisors_last_word_counts(self, tmp_path: Path) -> None:
         paths = session(tmp_path / "s")
         write(paths.node("host-a").events, "supervisor", {"kind": "end", "status": "stopped"})

@@ -514,6 +514,18 @@ def test_steps_that_no_minute_holds_are_counted(paths: SessionPaths) -> None:
     assert (summary["steps"], summary["warmup_steps"], summary["recorded_steps"]) == (164, 10, 60)
 
 
+def test_that_a_run_hung_is_told_beside_what_held_longer(paths: SessionPaths) -> None:
+    well = {"kind": "DATA", "rank": None, "phase": "data", "seconds": 50.0}
+    hung = {"kind": "HUNG", "rank": None, "phase": None, "seconds": 20.0}
+    paths.history.unlink()
+    write(paths.history, "analyst", FIRST | {"verdicts": [hung, well], "findings": []})
+
+    summary = build_summary(paths)
+
+    assert summary["verdict"]["kind"] == "DATA"
+    assert [finding["kind"] for finding in summary["findings"]] == ["HUNG"]
+
+
 NEEDS = "a verdict needs 20 steps and 5 s after warm-up: the first 10 steps are left out"
 
 

@@ -127,8 +127,8 @@ def _in_use(each: _Chosen) -> str | None:
     """Why it cannot be deleted yet."""
     if isinstance(each.what, SweepPaths) and is_locked(each.what.lock):
         return (
-            f"{each.what.id} is being measured; stop it first: "
-            f"torchtop sweep --resume {each.what.id}"
+            f"{each.what.id} is being measured; stop it first, with Ctrl-C where it was started "
+            f"or x in: torchtop sweep --resume {each.what.id}"
         )
     for paths in each.sessions:
         if is_running(paths):

@@ -76,14 +76,15 @@ def load_paths(paths: SessionPaths) -> Loaded:
 def as_it_stands(paths: SessionPaths) -> dict[str, Any]:
     """The summary of a run that has not ended: its first minute is in the analysis alone.
 
+    So is that it hangs now, which is told before all that went well until then.
+
     Raises:
         SessionError: its records make no sense.
     """
-    summary = _summed_up(paths)
+    summary, last = _summed_up(paths), standing(paths)
+    names: tuple[str, ...] = ("throughput", "step_ms", "phases", "verdict")
     if any(number(rate) for rate in child(summary, "throughput").values()):
-        return summary
-    last = standing(paths)
-    names = ("throughput", "step_ms", "phases", "verdict")
+        names = ("verdict",) if child(last, "verdict").get("kind") == "HUNG" else ()
     return {**summary, **{name: last[name] for name in names if last.get(name)}}
 
 

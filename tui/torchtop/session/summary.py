@@ -339,10 +339,12 @@ def _verdicts(minutes: list[Record], trained: bool, running: bool) -> dict[str, 
     too_short = bool(verdicts) and verdicts[0]["kind"] == "UNDECIDED" and not verdicts[0]["seconds"]
     if too_short:  # its evidence tells what is needed
         verdicts[0] |= {"headline": _TOO_EARLY if running else _TOO_SHORT}
+    # That a run hung is told although it had gone well for longer.
+    hung = [verdict for verdict in verdicts[1:] if verdict.get("kind") == "HUNG"]
     return {
         "verdicts": verdicts,
         "verdict": verdicts[0] if verdicts else None,
-        "findings": _longest_first(minutes, "findings"),
+        "findings": [*hung, *_longest_first(minutes, "findings")],
     }
 
 
