@@ -131,6 +131,24 @@ def test_the_analyst_thins_what_it_writes(tmp_path: Path) -> None:
     assert found[-1]["mono_ns"] == 1200 * S
 
 
+def test_whoever_reads_while_blocks_are_given_back_finds_no_bad_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = session(tmp_path / "s")
+    seen = []
+
+    def looked_at(path: Path, start: int, end: int) -> bool:
+        done = punch(path, start, end)
+        tail = Tail(path)
+        tail.poll()
+        seen.append(tail.bad)
+        return done
+
+    monkeypatch.setattr("torchtop.launch.thinning.punch", looked_at)
+    write(paths, 1000)
+    assert seen and not any(seen)
+
+
 def test_where_blocks_cannot_be_given_back_all_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,13 +80,15 @@ class Thinning:
         """Let go of the lines from `start` on, but for the newline before `end`."""
         if end - start < _LEAST_BYTES:
             return
-        if not punch(self._path, start, end - 1):
-            self._can = False  # this file system cannot
-            self._young.clear()
-            return
-        fd = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         try:
+            # First, so that whoever reads meanwhile finds no line that cannot be read.
+            first = os.pread(fd, len(GIVEN_BACK), start)
             os.pwrite(fd, GIVEN_BACK, start)
+            if not punch(self._path, start + len(GIVEN_BACK), end - 1):
+                os.pwrite(fd, first, start)
+                self._can = False  # this file system cannot
+                self._young.clear()
         finally:
             os.close(fd)
 
