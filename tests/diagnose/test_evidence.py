@@ -404,6 +404,11 @@ def test_time_outside_of_training_is_told_where_it_passes() -> None:
     assert "37 % of each step passes between the optimizer and the next batch" in verdict.headline
     assert "by rank 30.0 ms to 30.0 ms" in verdict.evidence[1]
     assert "by rank" not in told(window(evaluates), facts(rank(0))).evidence[1]
+    # and where a step is of several batches, the same phase lies between them, too
+    of_four = told(
+        window(evaluates | {"samples": 64}), facts(rank(0, {"first_batch": {"samples": 16}}))
+    )
+    assert "after the optimizer or between the batches of a step" in of_four.headline
 
 
 def test_an_optimizer_is_a_bottleneck_only_where_it_could_be_faster() -> None:

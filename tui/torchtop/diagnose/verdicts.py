@@ -7,6 +7,7 @@ from typing import NamedTuple
 from . import findings, words
 from .candidate import Candidate
 from .candidates import candidates
+from .copies import batches_per_step
 from .facts import Facts
 from .findings import Keys
 from .hysteresis import Held, choose
@@ -215,7 +216,7 @@ def _nothing_found(window: Window, facts: Facts, held: Held | None, limits: Thre
     """No candidate is large enough: healthy, if the evidence says so."""
     compute = window.share("forward") + window.share("backward") + window.share("optimizer")
     if compute < limits.compute_dominates:
-        return _elsewhere(window)
+        return _elsewhere(window, facts)
     doubt = _not_gpu_bound(window, facts, held, limits) if window.cuda else None
     if doubt is not None:
         return doubt
@@ -229,11 +230,13 @@ def _nothing_found(window: Window, facts: Facts, held: Held | None, limits: Thre
     )
 
 
-def _elsewhere(window: Window) -> Verdict:
+def _elsewhere(window: Window, facts: Facts) -> Verdict:
     """Time in a part of the step that no kind of bottleneck stands for."""
     phases = window.frontier_us
     rest = max(set(phases) - {"forward", "backward", "optimizer"}, key=phases.__getitem__)
     doing = words.doing(rest)
+    if rest == "other" and any((batches_per_step(r, facts) or 1) > 1 for r in window.ranks):
+        doing = "after the optimizer or between the batches of a step"
     hosts = [rank.phases_us[rest] for rank in window.ranks]
     return undecided(
         f"{words.percent(window.share(rest))} of each step passes {doing}",

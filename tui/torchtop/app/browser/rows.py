@@ -157,7 +157,8 @@ def detail(entry: Entry | None, baselines: Mapping[str, Baseline], width: int) -
     """Three lines about the session under the cursor."""
     if entry is None:
         return [fit([], width)] * 3
-    where = f"{entry.ranks or NA} {'GPU' if entry.device == 'cuda' else 'CPU'} ranks"
+    device = "GPU" if entry.device == "cuda" else "CPU"
+    where = f"{entry.ranks or NA} {device} rank{'' if entry.ranks == 1 else 's'}"
     first: list[Span] = [(clean(entry.paths.id, 200), "value"), (f"  {where}", "dim")]
     options = clean(entry.options, 300)
     second: list[Span] = [("options  ", "dim"), (options or "the defaults", "")]

@@ -90,7 +90,7 @@ def _words(event: Mapping[str, Any]) -> tuple[str, str]:
             "critical"
         )
     if kind == "stacks":
-        return f"stacks of {len(items(event, 'ranks'))} ranks taken", "dim"
+        return f"stacks of {rank_count(len(items(event, 'ranks')))} taken", "dim"
     if kind == "gpu_held":
         pids = " ".join(clean(pid, 12) for pid in items(event, "process_pids")[:4])
         return f"GPU memory of ended processes is still held: {pids}", "warn"
