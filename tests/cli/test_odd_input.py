@@ -57,7 +57,7 @@ def only_line(told: tuple[int, str, str]) -> str:
         (["rm", "--older-than", f"{DIGITS}d"], "write a number"),
         (["ls", "\x1b[31mX\nY"], "unrecognized arguments: \ufffd[31mX Y"),
         (["ls", HUGE], "unrecognized arguments: yyy"),
-        (["\x1b[31m" + HUGE], "invalid choice"),
+        (["\x1b[31m" + HUGE], "there is no command \ufffd[31m"),
         (["show", "--json=\x1b]0;x\x07"], "ignored explicit argument"),
         (["report", f"~nobody-of-{HUGE}/s"], "not a session directory"),
     ],

@@ -22,6 +22,27 @@ def test_options_before_and_after_a_workload_add_up() -> None:
     assert args.nproc == 3
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["train.py"], "there is no command train.py; did you mean: torchtop run train.py ("),
+        (["shwo", "x"], "there is no command shwo; did you mean: torchtop show ("),
+        (["run", "--nproc", "1"], "are required: WORKLOAD|SCRIPT (see: torchtop run --help)"),
+        (["run", "--dev", "cpu"], "unrecognized arguments: --dev (see: torchtop run --help)"),
+        (["ls", "x"], "unrecognized arguments: x (see: torchtop ls --help)"),
+        (["--json", "ls"], "unrecognized arguments: --json (see: torchtop"),
+    ],
+)
+def test_what_makes_no_sense_is_told_with_what_may_be_meant(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        parse(words)
+    assert left.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+
+
 @pytest.mark.parametrize("script", ["train.py", "./bin/train"])
 def test_everything_after_a_script_is_its_own(script: str) -> None:
     args = parse(["run", "--steps", "5", script, "--steps", "9", "-o", "x", "--", "y"])

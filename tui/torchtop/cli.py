@@ -41,9 +41,21 @@ class _Parser(argparse.ArgumentParser):
             fill(self)
         return super().parse_known_args(args, namespace)
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse does; what is no command is told with what may have been meant."""
+        commands = list(action.choices or ())
+        if action.dest == "verb" and value not in commands:
+            from difflib import get_close_matches
+
+            close = get_close_matches(value[:40], commands, n=1)
+            meant = f"torchtop {close[0]}" if close else f"torchtop run {value}"
+            self.error(f"there is no command {value}; did you mean: {meant}")
+        super()._check_value(action, value)
+
     def error(self, message: str) -> NoReturn:
         from torchtop.commands.text import one_line
 
+        message = message.removesuffix(", ...")  # a script's own arguments are never required
         # Most of argparse's complaints quote what was typed as it was typed.
         self.exit(_USAGE, f"torchtop: {one_line(message)} (see: {self.prog} --help)\n")
 
@@ -129,7 +141,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     """Parse a command line; ends the process with one line where it makes no sense."""
     parser = _parser()
     if words[:1] != ["run"]:
-        return parser.parse_args(words)
+        return _parsed(parser, words)
     # A script's own arguments are none of argparse's business: it would take `--gpu 0` of theirs
     # for an abbreviation, and `--` for its own.
     options, rest = _split_run(words[1:])
@@ -138,10 +150,19 @@ def parse(words: list[str]) -> argparse.Namespace:
         rest = rest[1:]
         if not rest:
             parser.error("after -- give a command, such as: run -- bash train.sh")
-    args = parser.parse_args(["run", *options, *(["--", rest[0]] if rest else [])])
+    args = _parsed(parser, ["run", *options, *(["--", rest[0]] if rest else [])])
     args.arguments, args.is_command = rest[1:], is_command
     if not is_command:
         _take_late_options(args)
+    return args
+
+
+def _parsed(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    """As ``parse_args``; what a command does not know is told with its own help."""
+    args, unknown = parser.parse_known_args(words)
+    if unknown:
+        parser.prog = " ".join(filter(None, [parser.prog, args.verb]))
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     return args
 
 
