@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
-from diagnose.made import window
+from diagnose.made import row, window
 from torchtop.diagnose.analyser import Analyser
+from torchtop.diagnose.context import Learnt, gather
 from torchtop.diagnose.facts import Facts
+from torchtop.diagnose.frontier import account
+from torchtop.diagnose.pace import Paces
+from torchtop.diagnose.ranks import RankState
 from torchtop.diagnose.rows import parse_steps
 from torchtop.diagnose.thresholds import DEFAULT
 from torchtop.diagnose.verdicts import judge
@@ -161,3 +165,37 @@ def test_a_bottleneck_that_is_larger_is_told_all_the_same() -> None:
     made = window({"data": 70, "forward": 20, "backward": 10, "untold_us": 15}, cuda=False)
 
     assert judge(made, Facts(), None, DEFAULT).verdict.kind == "DATA"
+
+
+# -- ranks that train alone ------------------------------------------------------------------------
+
+
+def test_ranks_that_train_alone_are_no_stragglers() -> None:
+    slow = {"forward": 30, "backward": 90}
+    made = window({"forward": 30, "backward": 30}, slow, cuda=False)
+
+    together = judge(made, Facts(), None, DEFAULT)
+    alone = judge(made, Facts(alone=True), None, DEFAULT)
+
+    assert (together.verdict.kind, together.verdict.rank) == ("STRAGGLER", 1)
+    assert alone.verdict.kind == "COMPUTE-BOUND"
+    assert not {c.kind for c in alone.ranked} & {"STRAGGLER", "COMM", "LAUNCH"}
+
+
+@pytest.mark.parametrize(
+    ("counts", "alone"), [((0, 0), True), ((0, 7), False), ((0, None), False), ((0,), False)]
+)
+def test_that_they_do_is_known_once_all_have_told(
+    counts: tuple[int | None, ...], alone: bool
+) -> None:
+    states = {rank: RankState(rank, 0, "", {}) for rank in range(2)}
+    for rank, count in enumerate(counts):
+        states[rank].take_facts({"subject": "collectives", "count": count})
+    steps = [account([row(step), row(step)]) for step in (20, 21)]
+
+    facts = gather(states, {}, steps, Learnt({}, Paces()), 0, DEFAULT)
+
+    assert facts.alone is alone
+    # and where there is DDP, it says so by itself
+    states[0].take_facts({"subject": "ddp", "parameters": 3})
+    assert not gather(states, {}, steps, Learnt({}, Paces()), 0, DEFAULT).alone

@@ -28,7 +28,7 @@ def candidates(
         return ()
     straggler = _straggler(window, facts, held, limits)
     found = [_data(window, facts, straggler, limits), _periodic(pauses)]
-    if len(window.ranks) > 1:
+    if len(window.ranks) > 1 and not facts.alone:
         found += [_comm(window, facts, limits), straggler]
     copied = copies(window, facts, limits) if window.cuda else None
     found += [_copies(window, copied, straggler), _optimizer(window, facts, straggler, limits)]

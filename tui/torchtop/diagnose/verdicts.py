@@ -48,6 +48,8 @@ def judge(
         pauses: what recurs, and is no part of the window.
         standing: the findings that stand.
     """
+    if facts.alone:
+        window = window.apart()
     ranked = candidates(window, facts, held, limits, pauses)
     verdict = _decide(window, facts, held, limits, pauses, ranked)
     stands = [*standing, (held.kind, held.rank)] if held is not None else standing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
 from .excess import Parts, Scale, combine, lag_low, split, starved
@@ -99,6 +99,12 @@ class Window:
     def share(self, phase: str) -> float:
         """Share of the step (0..1) that a phase of the frontier takes."""
         return self.frontier_us[phase] / self.step_us if self.step_us else 0.0
+
+    def apart(self) -> Window:
+        """The same of ranks that never wait for one another: none is a straggler."""
+        nothing = dict.fromkeys(LOCAL_PHASES, 0.0)
+        parts = Parts(nothing, nothing, nothing)
+        return replace(self, excess=Excess(0.0, None, {}, (), parts, 0.0, 0.0))
 
 
 def summarise(
