@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from torchtop.commands.errors import unusable_home
@@ -26,6 +29,8 @@ from torchtop.session.paths import (
 from torchtop.session.presence import is_watched
 from torchtop.session.records import SCHEMA
 from torchtop.session.tail import Tail
+from torchtop.session.values import child
+from torchtop.session.values import number as known
 
 
 def ls(args: argparse.Namespace) -> int:
@@ -39,29 +44,40 @@ def ls(args: argparse.Namespace) -> int:
         listed = {"schema": SCHEMA, "sessions": rows, "leftovers": [_process(p) for p in left]}
         print(json.dumps({**listed, "without_directory": [_process(p) for p in hidden]}, indent=1))
         return 0
-    print(_table(rows) if rows else "no sessions yet; start one with: torchtop run WORKLOAD")
+    cells = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    none = "no sessions yet; start one with: torchtop run WORKLOAD"
+    print(as_table(rows, cells) if rows else none)
     for line in [*_problems(rows), *_left_lines(left), *_hidden_lines(hidden)]:
         print(line)
     return 0
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    return table(
-        ("SESSION", "WORKLOAD", "STATE", "STARTED", "RAN", "STEPS", "SAMPLES/S", "VERDICT"),
-        [
-            (
-                row["id"],
-                safe(row["workload"] or "–", 30),
-                row["status"] if row["state"] == "ended" else row["state"],
-                (row["started_at"] or "–").replace("T", " ")[:16],
-                duration(row["wall_s"]),
-                "–" if row["steps"] is None else row["steps"],
-                number(row["samples_per_s"]),
-                row["verdict"] or "–",
-            )
-            for row in rows
-        ],
-    )
+def as_table(rows: list[dict[str, Any]], cells: int | None) -> str:
+    """The rows as lines; where they are too wide, without what an id tells, too.
+
+    Args:
+        rows: as ``ls --json`` has them.
+        cells: how wide the terminal is; None where there is none.
+    """
+    told = ""
+    for left_out in ((), ("STARTED",), ("STARTED", "WORKLOAD")):
+        columns = [column for column in _COLUMNS if column not in left_out]
+        told = table(columns, [[_COLUMNS[column](row) for column in columns] for row in rows])
+        if cells is None or max(map(len, told.splitlines())) <= cells:
+            break
+    return told
+
+
+_COLUMNS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "SESSION": lambda row: row["id"],
+    "WORKLOAD": lambda row: safe(row["workload"] or "–", 30),
+    "STATE": lambda row: row["status"] if row["state"] == "ended" else row["state"],
+    "STARTED": lambda row: str(row["started_at"] or "–").replace("T", " ")[:16],
+    "RAN": lambda row: duration(known(row["wall_s"])),
+    "STEPS": lambda row: number(known(row["steps"])),
+    "SAMPLES/S": lambda row: number(known(row["samples_per_s"])),
+    "VERDICT": lambda row: row["verdict"] or "–",
+}
 
 
 def _problems(rows: list[dict[str, Any]]) -> list[str]:
@@ -103,8 +119,8 @@ def _row(paths: SessionPaths, left: list[Marked]) -> dict[str, Any]:
         "device": meta.get("device"),
         "nproc": meta.get("nproc"),
         "steps": summary.get("steps"),
-        "samples_per_s": (summary.get("throughput") or {}).get("samples_per_s"),
-        "verdict": (summary.get("verdict") or {}).get("kind"),
+        "samples_per_s": child(summary, "throughput").get("samples_per_s"),
+        "verdict": child(summary, "verdict").get("kind"),
         **now,
         "pids": _pids(paths),
         "leftovers": [_process(p) for p in left if is_of(p, paths)],
@@ -136,8 +152,8 @@ def _now(paths: SessionPaths) -> dict[str, Any]:
     return {
         "wall_s": told["wall_s"],
         "steps": told["steps"],
-        "samples_per_s": (told["throughput"] or {}).get("samples_per_s"),
-        "verdict": (told["verdict"] or {}).get("kind"),
+        "samples_per_s": child(told, "throughput").get("samples_per_s"),
+        "verdict": child(told, "verdict").get("kind"),
     }
 
 
