@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from torchtop.session.baselines import Watched, mark, read_baselines, unmark
 from torchtop.session.load import load_paths
 from torchtop.session.overview import Overview, entry_of
 from torchtop.session.paths import SessionError, SessionPaths
+from torchtop.session.saved import saved_summary
 from torchtop.session.summary import build_summary
 
 
@@ -57,6 +59,21 @@ class TestEntry:
             assert main(["show", str(paths.root)]) == 0
         shown = capsys.readouterr().out
         assert "**Verdict: DATA.** Waiting for data" in shown and "1,234" in shown
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            *({"verdict": "x"}, {"exit": []}, {"loss": 5}, {"steps": "abc"}, {"world_size": "2"}),
+        ],
+    )
+    def test_a_summary_of_which_something_is_not_what_it_should_be_is_made_again(
+        self, tmp_path: Path, damage: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert saved_summary(SessionPaths(ended(tmp_path / "whole", 8000.0))) is not None
+        paths = SessionPaths(ended(tmp_path / "s", 8000.0, **damage))
+        assert saved_summary(paths) is None
+        assert main(["show", str(paths.root)]) == 0
+        assert capsys.readouterr().out.startswith("# ")
 
     def test_show_tells_that_a_run_hangs_now(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
