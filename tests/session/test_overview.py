@@ -62,9 +62,7 @@ class TestEntry:
 
     @pytest.mark.parametrize(
         "damage",
-        [
-            *({"verdict": "x"}, {"exit": []}, {"loss": 5}, {"steps": "abc"}, {"world_size": "2"}),
-        ],
+        [{"verdict": "x"}, {"exit": []}, {"loss": 5}, {"steps": "abc"}, {"world_size": "2"}],
     )
     def test_a_summary_of_which_something_is_not_what_it_should_be_is_made_again(
         self, tmp_path: Path, damage: dict[str, Any], capsys: pytest.CaptureFixture[str]
@@ -74,6 +72,17 @@ class TestEntry:
         assert saved_summary(paths) is None
         assert main(["show", str(paths.root)]) == 0
         assert capsys.readouterr().out.startswith("# ")
+
+    @pytest.mark.parametrize(
+        "damage", [{"throughput": {"samples_per_s": "x"}}, {"step_ms": {"mean": {}}}]
+    )
+    def test_show_says_how_a_damaged_summary_is_made_again(
+        self, tmp_path: Path, damage: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        root = ended(tmp_path / "s", 8000.0, **damage)
+        assert main(["show", str(root)]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.endswith("is not what it should be; make it again: torchtop analyse s")
 
     def test_show_tells_that_a_run_hangs_now(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

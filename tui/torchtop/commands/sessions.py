@@ -9,7 +9,7 @@ import sys
 from torchtop.commands.errors import UsageError
 from torchtop.session.find import find_session
 from torchtop.session.load import as_it_stands
-from torchtop.session.paths import liveness
+from torchtop.session.paths import SessionError, liveness
 from torchtop.session.saved import saved_summary
 
 
@@ -24,7 +24,12 @@ def show(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(summary, indent=1))
         return 0
-    text = render_markdown(summary)
+    try:
+        text = render_markdown(summary)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise SessionError(
+            f"{paths.summary} is not what it should be; make it again: torchtop analyse {paths.id}"
+        ) from None
     # Control characters are out in any case; what keeps Markdown from markup is for Markdown.
     print(plain(text) if sys.stdout.isatty() else text)
     return 0
