@@ -8,9 +8,12 @@ from dataclasses import replace
 import pytest
 
 from diagnose.made import row
+from torchtop.diagnose.facts import Facts
 from torchtop.diagnose.frontier import FRONTIER_PHASES, FrontierStep, account
+from torchtop.diagnose.pauses import Pauses, Recurring
 from torchtop.diagnose.sampled import with_skipped
 from torchtop.diagnose.thresholds import DEFAULT
+from torchtop.diagnose.verdicts import judge
 from torchtop.diagnose.window import Window, summarise
 from torchtop.session.records import is_recorded
 
@@ -104,3 +107,45 @@ def test_pauses_are_no_late_batches() -> None:
     window = summarise(few, True, DEFAULT, pauses=[steps[1]])
 
     assert with_skipped(window, few, DEFAULT) is window
+
+
+@pytest.mark.parametrize(("cuda", "paused_us"), [(False, 400_000), (True, 400_000)])
+def test_rare_long_steps_between_the_recorded_ones_are_told(cuda: bool, paused_us: int) -> None:
+    # given a pause of the script in one step of 50, none of which is recorded
+    def stall(step: int, rank: int) -> int:
+        return paused_us if step in (51, 101, 151) else 0
+
+    steps = made(stall, phase="other")
+    few = [steps[0], *(s for s in steps[1:-1] if is_recorded(s.step, 4)), steps[-1]]
+    assert not {51, 101, 151} & {step.step for step in few}
+
+    found = with_skipped(summarise(few, cuda, DEFAULT), few, DEFAULT)
+    verdict = judge(found, Facts(), None, DEFAULT).verdict
+
+    lost = 3 * paused_us / (3 * paused_us + COUNT * BUSY_US)
+    assert found.unseen_us == pytest.approx(3 * paused_us / COUNT, rel=0.02)
+    assert verdict.kind == "UNDECIDED"
+    assert verdict.headline == (
+        f"{round(100 * lost)} % of the time is in rare long steps that were not measured"
+    )
+    # but where the ranks have told what it is, that is it
+    pause = Recurring("save", lost, paused_us, paused_us, 50, 3, 0)
+    told = judge(found, Facts(), None, DEFAULT, Pauses((pause,))).verdict
+    assert told.kind == "PERIODIC"
+
+
+def test_steps_that_differ_as_much_by_chance_are_no_long_ones() -> None:
+    def stall(step: int, rank: int) -> int:
+        return 20_000 * (step * 7919 % 13)
+
+    steps = made(stall, phase="forward")
+    few = [steps[0], *(s for s in steps[1:-1] if is_recorded(s.step, 4)), steps[-1]]
+
+    assert with_skipped(summarise(few, False, DEFAULT), few, DEFAULT).unseen_us == 0.0
+
+
+def test_a_single_long_step_is_no_matter() -> None:
+    steps = made(lambda step, rank: 2_000_000 if step == 51 else 0, phase="other")
+    few = [steps[0], *(s for s in steps[1:-1] if is_recorded(s.step, 4)), steps[-1]]
+
+    assert with_skipped(summarise(few, False, DEFAULT), few, DEFAULT).unseen_us == 0.0

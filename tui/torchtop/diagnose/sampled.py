@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import sqrt
-from statistics import fmean
+from statistics import fmean, pstdev
 
 from .frontier import DATA, FrontierStep
 from .thresholds import Thresholds
@@ -20,7 +20,9 @@ from .window import RankMeans, Window
 
 
 def with_skipped(window: Window, steps: Sequence[FrontierStep], limits: Thresholds) -> Window:
-    """The window, with the wait for data of all its steps.
+    """The window, with what the steps that are not recorded took longer than those that are.
+
+    That is a wait for data where the recorded steps show that it is; else it is `unseen_us`.
 
     Args:
         window: what the recorded steps alone give.
@@ -28,10 +30,12 @@ def with_skipped(window: Window, steps: Sequence[FrontierStep], limits: Threshol
         limits: thresholds.
 
     Returns:
-        The window as it is where every step is recorded, where something else may have taken the
-        time, or where the difference is more than chance.
+        The window as it is where every step is recorded, or where the difference is chance.
     """
     count = window.to_step - window.from_step
+    unseen_us = _unseen_us(window, steps, limits)
+    if unseen_us:
+        return replace(window, unseen_us=unseen_us)
     if len(steps) >= count or window.left_us or window.pauses_us or not window.cuda:
         return window
     missing_us = window.seconds * 1e6 / count - window.step_us
@@ -48,6 +52,34 @@ def with_skipped(window: Window, steps: Sequence[FrontierStep], limits: Threshol
         frontier_us=window.frontier_us | {"data": window.frontier_us["data"] + missing_us},
         ranks=tuple(_with_wait(rank, missing_us) for rank in window.ranks),
     )
+
+
+def _unseen_us(window: Window, steps: Sequence[FrontierStep], limits: Thresholds) -> float:
+    """What the steps took longer than the recorded ones, if that is more than chance; else 0."""
+    left_out = len(window.durations_us) - window.recorded
+    count = window.to_step - window.from_step - left_out
+    if len(steps) >= count:
+        return 0.0
+    missing_us = (window.seconds * 1e6 - window.left_us) / count - window.step_us
+    if missing_us < limits.sampled_off * window.step_us:
+        return 0.0
+    spread_us = pstdev(step.step_us for step in steps)
+    chance_us = spread_us * sqrt((1 - len(steps) / count) / len(steps))
+    if missing_us <= limits.sampled_errors * chance_us:
+        return 0.0
+    # A single one is no matter: it is in one half of the window only.
+    half = len(steps) // 2
+    halves = (_lacking(part) for part in (steps[: half + 1], steps[half:]))
+    return missing_us if min(halves) >= limits.sampled_off * window.step_us else 0.0
+
+
+def _lacking(steps: Sequence[FrontierStep]) -> float:
+    """How much longer the steps from the first to the last took on average than the recorded."""
+    first, last = steps[0], steps[-1]
+    if last.step <= first.step:
+        return 0.0
+    span_us = (last.rows[0].end_ns - first.rows[0].end_ns) / 1000
+    return span_us / (last.step - first.step) - fmean(step.step_us for step in steps[1:])
 
 
 def _all_wait(window: Window) -> bool:

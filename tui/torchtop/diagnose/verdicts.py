@@ -75,6 +75,9 @@ def _decide(
     untold = window.untold_us / window.step_us if window.step_us else 0.0
     if untold >= limits.warn and (chosen is None or untold > chosen[0].share):
         return _fetched_elsewhere(window, untold)
+    unseen = unseen_share(window, pauses)
+    if unseen >= limits.warn and (chosen is None or unseen > chosen[0].share):
+        return _too_rare(window, unseen)
     unexplained = _unexplained(window, limits)
     if unexplained and (chosen is None or unexplained[0] > chosen[0].share):
         return unexplained[1]
@@ -145,6 +148,25 @@ def _unexplained(window: Window, limits: Thresholds) -> tuple[float, Verdict] | 
             "by its GPU or its host?"
         ),
         "how far its GPU runs behind its host is not known well enough to tell which",
+    )
+
+
+def unseen_share(window: Window, pauses: Pauses) -> float:
+    """Share (0..1) of the time that passes in long steps that nobody has measured or told of."""
+    whole_us = window.step_us + window.unseen_us
+    return window.unseen_us / whole_us - pauses.share if whole_us else 0.0
+
+
+def _too_rare(window: Window, share: float) -> Verdict:
+    """Long steps between the measured ones: that there are some is all that is known."""
+    whole = words.ms(window.step_us + window.unseen_us)
+    return undecided(
+        f"{words.percent(share)} of the time is in rare long steps that were not measured",
+        f"a step takes {whole} on average, and the measured ones {words.ms(window.step_us)}",
+        advice=(
+            "look for what the script does every so many steps: logging, saving, evaluating, "
+            "beginning an epoch",
+        ),
     )
 
 

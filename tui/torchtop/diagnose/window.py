@@ -95,6 +95,9 @@ class Window:
 
     untold_us: float = 0.0
     """How much of forward may as well be a wait for a batch that another thread fetches."""
+    unseen_us: float = 0.0
+    """How much longer than `step_us` the steps took on average, where that is more than chance: a
+    few that are not recorded must have taken very long."""
 
     def share(self, phase: str) -> float:
         """Share of the step (0..1) that a phase of the frontier takes."""
