@@ -247,11 +247,13 @@ def test_a_viewer_over_a_deleted_directory_leaves_in_order(
     script.write_text("import time\nwhile True:\n    time.sleep(0.05)\n")
     words = ("run", "--device", "cpu", "--nproc", "1", str(script))
     viewer = Child(VIEWER, *words, **environment(state_home))
+    ids: list[str] = []
     try:
         begun = (home() / "sessions").glob
         wait_until(lambda: viewer.read(0.1) and [*begun("*/ranks/*.process.jsonl")], "a rank is up")
         # when the directory is deleted under it
         (paths,) = list_sessions()
+        ids.append(paths.id)
         shutil.rmtree(paths.root)
         assert viewer.read(LIMIT_S, until=b"DELETED"), viewer.seen[-2000:]
         before = len(viewer.seen)
@@ -263,11 +265,12 @@ def test_a_viewer_over_a_deleted_directory_leaves_in_order(
         told = viewer.seen[before:].rpartition(LEFT)[2].decode()
     finally:
         viewer.close()
+        stopped = [say("stop", one)[:2] for one in ids]
     (line,) = [line for line in told.splitlines() if "torchtop" in line]
     assert "was deleted; the run goes on, unseen" in line
     assert line.endswith(f"torchtop stop {paths.id}")
-    # and the run does go on, until it is stopped
-    assert say("stop", paths.id)[:2] == (0, "stopped; its records are gone with its directory\n")
+    # and the run did go on, until it was stopped
+    assert stopped == [(0, "stopped; its records are gone with its directory\n")]
 
 
 def watcher(session: Run, home: Path) -> subprocess.Popen[str]:
