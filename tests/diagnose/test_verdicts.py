@@ -25,7 +25,7 @@ from diagnose.play import play, play_job
 from diagnose.sim_records import records
 from diagnose.simulator import Job, simulate
 from torchtop.diagnose.candidate import Candidate
-from torchtop.diagnose.facts import Facts
+from torchtop.diagnose.facts import Facts, HostFacts, RankFacts
 from torchtop.diagnose.frontier import account
 from torchtop.diagnose.thresholds import DEFAULT
 from torchtop.diagnose.told.case import Case
@@ -342,3 +342,31 @@ def test_a_sync_that_is_rare_costs_what_it_costs() -> None:
 
     assert out.told == HEALTHY
     assert shares["SYNC"] < 0.03
+
+
+# -- CPUs ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rank_percent", "host_percent", "kind"),
+    [
+        (3.0, 20.0, "UNDECIDED"),
+        (95.0, 60.0, "COMPUTE-BOUND"),
+        (30.0, 99.0, "COMPUTE-BOUND"),  # it does not get its turn
+        (3.0, None, "COMPUTE-BOUND"),
+        (None, 20.0, "COMPUTE-BOUND"),
+    ],
+)
+def test_a_rank_that_sleeps_is_not_called_compute_bound(
+    rank_percent: float | None, host_percent: float | None, kind: str
+) -> None:
+    made = window({"forward": 60, "backward": 40}, {"forward": 60, "backward": 40}, cuda=False)
+    ranks = RankFacts(0, "a", cpu_percent=100.0), RankFacts(1, "a", cpu_percent=rank_percent)
+    facts = Facts(ranks=ranks, hosts={"a": HostFacts(cores=4, cpu_percent=host_percent, ranks=2)})
+
+    verdict = judge(made, facts, None, DEFAULT).verdict
+
+    assert verdict.kind == kind
+    if kind == "UNDECIDED":
+        assert verdict.headline.endswith("but rank 1 is idle most of the time")
+        assert verdict.evidence[0].startswith("it uses 3 % of one core")
