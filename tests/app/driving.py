@@ -25,6 +25,15 @@ class Driven:
 
     def __init__(self, app: TorchtopApp, pilot: Pilot[int], controller: FakeController) -> None:
         self.app, self.pilot, self.controller = app, pilot, controller
+        self.told: list[str] = []
+        """What has been told in passing, for the story of a failure."""
+        tell = app.tell
+
+        def noted(text: str, error: bool = False) -> None:
+            self.told.append(text)
+            tell(text, error)
+
+        app.tell = noted  # type: ignore[method-assign]
 
     @property
     def lines(self) -> list[str]:
@@ -41,7 +50,7 @@ class Driven:
         """Let the app work until a condition holds."""
         end = time.monotonic() + LIMIT_S
         while not condition():
-            assert time.monotonic() < end, f"never: {what or condition}\n{self.text}"
+            assert time.monotonic() < end, f"never: {what or condition}\n{self.text}\n{self.told}"
             await asyncio.sleep(0.01)
 
     async def shows(self, *texts: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from app.driving import LARGE, MEDIUM, SMALL, Driven, driven
 from torchtop.app.controller import WorkloadEntry
+from torchtop.app.messages import Follow
 
 
 async def answered(d: Driven, key: str) -> None:
@@ -23,6 +24,18 @@ class TestStarting:
             await d.press("3")
             await d.until(lambda: d.asked("start") == [("start", "slow-loader", {})])
             await d.shows("slow-loader", "starting")
+
+    async def test_samples_of_the_machine_that_come_late_do_not_hide_it(
+        self, tmp_path: Path
+    ) -> None:
+        async with driven(tmp_path, None) as d:
+            # when a session was started, and the idle view comes before that has been handled
+            session = d.controller.start("slow-loader", {})
+            d.app.post_message(Follow(session))
+            d.app.post_message(Follow(d.controller.idle_directory(), idle=True))
+            # then it is the session that is shown
+            await d.shows("slow-loader", "starting")
+            assert d.app.session == session
 
     async def test_a_digit_without_a_workload_says_so(self, tmp_path: Path) -> None:
         async with driven(tmp_path, None) as d:

@@ -60,8 +60,12 @@ class Follow(Message):
     replay: bool = False
 
     def can_replace(self, message: Message) -> bool:
-        """Of several sessions that are asked for in haste only the last is opened."""
-        return isinstance(message, Follow) and not self.idle
+        """Of several sessions that are asked for in haste only the last is opened.
+
+        Textual asks the earlier message about the one that waits behind it. Samples of the machine
+        that come late must not take the place of a session that was started meanwhile.
+        """
+        return isinstance(message, Follow) and not message.idle
 
 
 @dataclass
