@@ -54,6 +54,7 @@ class FakeController:
         self._stops: dict[Path, threading.Event] = {}
         self._threads: dict[Path, threading.Thread] = {}
         self._idle: Path | None = None
+        self._idling = threading.Lock()
 
     def workloads(self) -> Sequence[WorkloadEntry]:
         return self.catalog
@@ -120,9 +121,10 @@ class FakeController:
         return session / "summary.md"
 
     def idle_directory(self) -> Path:
-        if self._idle is None:
-            self._idle = make_idle(self.root.parent / "idle", CASES["healthy"])
-        return self._idle
+        with self._idling:
+            if self._idle is None:
+                self._idle = make_idle(self.root.parent / "idle", CASES["healthy"])
+            return self._idle
 
     def sessions(self) -> Sequence[SessionPaths]:
         roots = [p for p in self.root.iterdir() if (p / "session.json").exists()]
