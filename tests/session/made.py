@@ -32,6 +32,11 @@ def session(root: Path, name: str = "made", **meta: Any) -> SessionPaths:
     return paths
 
 
+def kept(home: Path, session_id: str, **meta: Any) -> SessionPaths:
+    """One that lies where those of a state directory do."""
+    return session(home / "sessions" / session_id, **meta)
+
+
 def write(path: Path, role: str, *records: dict[str, Any], **header: Any) -> None:
     """A file of records, each a dict with its ``kind``."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,29 +5,20 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from session.made import held_lock, session
+from session.made import held_lock, kept, session
 from torchtop.cli import main
 from torchtop.session.find import find_session
-from torchtop.session.paths import SessionError, SessionPaths, list_sessions
+from torchtop.session.paths import SessionError, list_sessions
 
-
-@pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TORCHTOP_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
-def make(own_home: Path, session_id: str, **meta: Any) -> SessionPaths:
-    return session(own_home / "sessions" / session_id, **meta)
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 def test_the_latest_is_found_when_nothing_is_said(own_home: Path) -> None:
-    make(own_home, "20260101-000000-a-1111")
-    latest = make(own_home, "20260102-000000-a-2222")
+    kept(own_home, "20260101-000000-a-1111")
+    latest = kept(own_home, "20260102-000000-a-2222")
 
     assert find_session(None) == latest
     assert [paths.id for paths in list_sessions()] == [
@@ -39,8 +30,8 @@ def test_the_latest_is_found_when_nothing_is_said(own_home: Path) -> None:
 def test_a_session_is_found_by_id_by_the_start_of_its_id_by_name_and_by_path(
     own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = make(own_home, "20260101-000000-a-1111", name="base")
-    new = make(own_home, "20260102-000000-a-2222", name="base")
+    old = kept(own_home, "20260101-000000-a-1111", name="base")
+    new = kept(own_home, "20260102-000000-a-2222", name="base")
     elsewhere = session(tmp_path / "copied")
 
     assert find_session("20260101-000000-a-1111") == old
@@ -53,8 +44,8 @@ def test_a_session_is_found_by_id_by_the_start_of_its_id_by_name_and_by_path(
 
 
 def test_an_exact_id_wins_over_longer_ones(own_home: Path) -> None:
-    short = make(own_home, "20260101")
-    make(own_home, "20260101-b")
+    short = kept(own_home, "20260101")
+    kept(own_home, "20260101-b")
 
     assert find_session("20260101") == short
 
@@ -75,8 +66,8 @@ def test_an_exact_id_wins_over_longer_ones(own_home: Path) -> None:
 def test_what_cannot_be_found_is_told_in_one_line(
     own_home: Path, reference: str, message: str
 ) -> None:
-    make(own_home, "20260101-000000-a-1111")
-    make(own_home, "20260102-000000-a-2222")
+    kept(own_home, "20260101-000000-a-1111")
+    kept(own_home, "20260102-000000-a-2222")
 
     with pytest.raises(SessionError) as told:
         find_session(reference)
@@ -93,7 +84,7 @@ def test_where_there_are_no_sessions_it_says_how_to_start_one() -> None:
 
 def test_where_none_is_named_it_is_the_latest_that_runs_else_the_latest(own_home: Path) -> None:
     # given a long run, and one that was started after it and has ended
-    older, runs, latest = (make(own_home, f"2026010{n}-000000-a-1111") for n in (1, 2, 3))
+    older, runs, latest = (kept(own_home, f"2026010{n}-000000-a-1111") for n in (1, 2, 3))
     with held_lock(runs.node("host-a").lock):
         assert find_session(None) == runs
         # and what only records can be made of is made of one that is over
@@ -105,7 +96,7 @@ def test_where_none_is_named_it_is_the_latest_that_runs_else_the_latest(own_home
 
 
 def test_with_nothing_but_running_sessions_none_is_over(own_home: Path) -> None:
-    only = make(own_home, "20260101-000000-a-1111")
+    only = kept(own_home, "20260101-000000-a-1111")
     with (
         held_lock(only.node("host-a").lock),
         pytest.raises(SessionError, match=f"no session has ended yet; {only.id} is running"),
@@ -142,7 +133,7 @@ def test_help_tells_what_another_command_means(
 def test_show_shows_the_session_that_attach_would_watch(
     own_home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs, _ = make(own_home, "20260101-000000-a-1111"), make(own_home, "20260102-000000-a-2222")
+    runs, _ = kept(own_home, "20260101-000000-a-1111"), kept(own_home, "20260102-000000-a-2222")
     with held_lock(runs.node("host-a").lock):
         assert main(["show", "--json"]) == 0
     assert f'"id": "{runs.id}"' in capsys.readouterr().out
@@ -150,8 +141,8 @@ def test_show_shows_the_session_that_attach_would_watch(
 
 def test_one_that_may_have_just_begun_is_taken_where_there_is_no_other(own_home: Path) -> None:
     # given one without an end, of a moment ago: it begins, or its records are damaged
-    ended = make(own_home, "20260101-000000-a-1111")
-    begun = make(own_home, "20260102-000000-a-2222", wall_s=time.time())
+    ended = kept(own_home, "20260101-000000-a-1111")
+    begun = kept(own_home, "20260102-000000-a-2222", wall_s=time.time())
     assert find_session(None) == begun
     assert find_session(None, over=True) == ended
     shutil.rmtree(ended.root)

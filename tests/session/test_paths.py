@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from session.made import held_lock, session, write
+from session.made import held_lock, kept, session, write
 from torchtop.session.find import find_session
 from torchtop.session.locks import is_locked
 from torchtop.session.paths import (
@@ -30,15 +30,7 @@ from torchtop.session.paths import (
     write_json,
 )
 
-
-@pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TORCHTOP_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
-def make(own_home: Path, session_id: str, **meta: Any) -> SessionPaths:
-    return session(own_home / "sessions" / session_id, **meta)
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 # -- homes -----------------------------------------------------------------------------------------
@@ -122,7 +114,7 @@ def test_a_piece_of_a_file_name_is_made_from_any_text(text: str, name: str) -> N
 
 
 def test_a_folder_without_a_description_is_no_session(own_home: Path) -> None:
-    make(own_home, "20260101-000000-a-1111")
+    kept(own_home, "20260101-000000-a-1111")
     (own_home / "sessions" / "20270101-half").mkdir()
 
     assert [paths.id for paths in list_sessions()] == ["20260101-000000-a-1111"]
