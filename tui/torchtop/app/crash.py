@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 
 from torchtop.app.text import clean
-from torchtop.session.paths import SessionError, home, list_sessions, liveness, private_dir
+from torchtop.session.paths import SessionError, home, is_running, list_sessions, private_dir
 
 FILE_NAME = "viewer-error.txt"
 """In the state directory; the last one alone is kept."""
@@ -31,7 +31,7 @@ def report(error: BaseException, what_ended: str = "the viewer") -> str:
 def _trains() -> bool:
     """Whether a session runs that could be watched again."""
     try:
-        return any(liveness(paths) in ("live", "starting") for paths in list_sessions())
+        return any(is_running(paths) for paths in list_sessions())
     except Exception:  # its mistake may be the very one that is being told
         return False
 

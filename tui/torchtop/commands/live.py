@@ -210,7 +210,7 @@ def _defaults(entry: Entry, meta: Mapping[str, Any]) -> Mapping[str, object]:
 def _goes_on(paths: SessionPaths) -> bool:
     """Whether a session runs, be it one whose directory was deleted."""
     if paths.root.is_dir():
-        return session_paths.liveness(paths) in ("live", "starting")
+        return session_paths.is_running(paths)
     return any(sweep.is_of(run, paths) for run in sweep.unseen(paths.root.parent))
 
 

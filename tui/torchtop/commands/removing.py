@@ -14,9 +14,9 @@ from pathlib import Path
 from torchtop.commands.errors import UsageError
 from torchtop.commands.text import safe
 from torchtop.launch.sweep import leftovers
-from torchtop.session.find import find_session, is_running, shown
+from torchtop.session.find import find_session, shown
 from torchtop.session.locks import is_locked
-from torchtop.session.paths import SessionError, SessionPaths, describe, list_sessions
+from torchtop.session.paths import SessionError, SessionPaths, describe, is_running, list_sessions
 from torchtop.session.sweeps import SweepPaths, find_sweep, list_sweeps, sweeps_root
 from torchtop.session.tail import Tail
 from torchtop.session.values import child

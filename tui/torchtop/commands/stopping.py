@@ -12,10 +12,11 @@ from torchtop.commands.plain import follow_until_end
 from torchtop.commands.text import named, safe
 from torchtop.launch import processes
 from torchtop.launch.sweep import Marked, all_leftovers, is_of, sweep, sweep_all, unseen
-from torchtop.session.find import find_session, is_running
+from torchtop.session.find import find_session
 from torchtop.session.paths import (
     SessionError,
     SessionPaths,
+    is_running,
     list_sessions,
     liveness,
     request_stop,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from torchtop.session.alone import is_alone
 from torchtop.session.calls import calls_of, said
 
 from .devices import NodeState, gpu_mean, gpu_parts, gpu_value, host_mean
@@ -79,14 +80,9 @@ def gather(
         torch=str(first.header.get("torch") or "") or None,
         idlest=_idlest(ranks, hosts, by_host, spans, limits),
         loader_period_us=dict(learnt.loader_period_us),
-        alone=len(ranks) > 1 and all(_is_alone(state.facts) for state in ranks.values()),
+        alone=len(ranks) > 1 and all(is_alone(state.facts) for state in ranks.values()),
         host_pace_us={rank: learnt.paces.of(rank) for rank in ranks},
     )
-
-
-def _is_alone(told: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether a rank has told that it synchronises nothing with others."""
-    return not told.get("ddp") and integer(told.get("collectives", {}).get("count")) == 0
 
 
 def _span(rank: int, steps: Sequence[FrontierStep]) -> tuple[int, int]:

@@ -32,18 +32,21 @@ def with_skipped(window: Window, steps: Sequence[FrontierStep], limits: Threshol
     Returns:
         The window as it is where every step is recorded, or where the difference is chance.
     """
-    count = window.to_step - window.from_step
-    unseen_us = _unseen_us(window, steps, limits)
-    if unseen_us:
-        return replace(window, unseen_us=unseen_us)
-    if len(steps) >= count or window.left_us or window.pauses_us or not window.cuda:
+    left_out = len(window.durations_us) - window.recorded
+    count = window.to_step - window.from_step - left_out
+    if len(steps) >= count:
         return window
-    missing_us = window.seconds * 1e6 / count - window.step_us
-    if abs(missing_us) < limits.sampled_off * window.step_us or not _all_wait(window):
+    missing_us = (window.seconds * 1e6 - window.left_us) / count - window.step_us
+    least_us = limits.sampled_off * window.step_us
+    if abs(missing_us) < least_us:
         return window
-    spread_us = _spread_us(steps, limits)
-    chance_us = spread_us * sqrt((1 - len(steps) / count) / len(steps))
-    if abs(missing_us) > limits.sampled_errors * chance_us:
+    errors = limits.sampled_errors * sqrt((1 - len(steps) / count) / len(steps))
+    spread_us = pstdev(step.step_us for step in steps)
+    if missing_us > errors * spread_us and _is_lasting(steps, least_us):
+        return replace(window, unseen_us=missing_us)
+    if window.left_us or window.pauses_us or not window.cuda or not _all_wait(window):
+        return window
+    if abs(missing_us) > errors * _spread_us(steps, limits):
         return window
     missing_us = max(missing_us, -window.frontier_us["data"])
     return replace(
@@ -54,23 +57,10 @@ def with_skipped(window: Window, steps: Sequence[FrontierStep], limits: Threshol
     )
 
 
-def _unseen_us(window: Window, steps: Sequence[FrontierStep], limits: Thresholds) -> float:
-    """What the steps took longer than the recorded ones, if that is more than chance; else 0."""
-    left_out = len(window.durations_us) - window.recorded
-    count = window.to_step - window.from_step - left_out
-    if len(steps) >= count:
-        return 0.0
-    missing_us = (window.seconds * 1e6 - window.left_us) / count - window.step_us
-    if missing_us < limits.sampled_off * window.step_us:
-        return 0.0
-    spread_us = pstdev(step.step_us for step in steps)
-    chance_us = spread_us * sqrt((1 - len(steps) / count) / len(steps))
-    if missing_us <= limits.sampled_errors * chance_us:
-        return 0.0
-    # A single one is no matter: it is in one half of the window only.
+def _is_lasting(steps: Sequence[FrontierStep], least_us: float) -> bool:
+    """Whether it is so in both halves: a single long step, which is no matter, is in one only."""
     half = len(steps) // 2
-    halves = (_lacking(part) for part in (steps[: half + 1], steps[half:]))
-    return missing_us if min(halves) >= limits.sampled_off * window.step_us else 0.0
+    return min(_lacking(part) for part in (steps[: half + 1], steps[half:])) >= least_us
 
 
 def _lacking(steps: Sequence[FrontierStep]) -> float:

@@ -18,6 +18,7 @@ from torchtop.launch.plain_text import plain
 from torchtop.launch.processes import Process
 from torchtop.launch.spec import LaunchSpec
 from torchtop.launch.stage import SITE
+from torchtop.session.alone import is_alone
 from torchtop.session.brief import brief
 from torchtop.session.paths import SessionPaths
 from torchtop.session.records import Record
@@ -41,18 +42,14 @@ class _Trainer:
 
     tail: Tail
     header: Record = field(default_factory=dict)
-    wrapped: bool = False
-    collectives: int | None = None
+    facts: dict[str, Record] = field(default_factory=dict)
 
     def poll(self) -> None:
         for record in self.tail.poll():
             if record["kind"] == "header":
                 self.header = record
-            elif record["kind"] == "facts" and record.get("subject") == "ddp":
-                self.wrapped = True
-            elif record["kind"] == "facts" and record.get("subject") == "collectives":
-                count = record.get("count")
-                self.collectives = count if isinstance(count, int) else None
+            elif record["kind"] == "facts":
+                self.facts[str(record.get("subject"))] = record
 
 
 class Hints:
@@ -148,7 +145,7 @@ class Hints:
 def _train_alone(ranks: list[_Trainer]) -> bool:
     world = ranks[0].header.get("world_size")
     whole = isinstance(world, int) and world >= 2 and len(ranks) >= world
-    return whole and not any(r.wrapped or r.collectives != 0 for r in ranks)
+    return whole and all(is_alone(rank.facts) for rank in ranks)
 
 
 def _times(count: int) -> str:

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator
 
 from torchtop.launch.spec import LaunchSpec
-from torchtop.session.paths import SessionPaths, describe, list_sessions, liveness
+from torchtop.session.paths import SessionPaths, describe, is_running, list_sessions
 
 
 def shared_gpus(spec: LaunchSpec) -> Iterator[str]:
@@ -19,7 +19,7 @@ def shared_gpus(spec: LaunchSpec) -> Iterator[str]:
     if spec.device != "cuda" or not wanted:
         return
     for paths in list_sessions():
-        if liveness(paths) in ("live", "starting"):
+        if is_running(paths):
             shared = len(wanted & _gpus_of(paths))
             if shared:
                 some = "the same GPU" if len(wanted) == 1 else f"{shared} of these GPUs"

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from torchtop.session.paths import SessionError, SessionPaths, liveness, read_json
+from torchtop.session.paths import SessionError, SessionPaths, is_running, read_json
 from torchtop.session.presence import is_watched
 
 _PREFIX = "torchtop-"
@@ -58,7 +58,7 @@ def reference(paths: SessionPaths) -> str:
 
 def discard(paths: SessionPaths) -> bool:
     """Remove an ephemeral session that has ended; whether it was one, and is gone."""
-    if not is_ephemeral(paths) or liveness(paths) in ("live", "starting"):
+    if not is_ephemeral(paths) or is_running(paths):
         return False
     with contextlib.suppress(OSError):
         shutil.rmtree(paths.root.parent)

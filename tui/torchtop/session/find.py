@@ -8,6 +8,7 @@ from torchtop.session.paths import (
     SessionError,
     SessionPaths,
     home,
+    is_running,
     is_session,
     list_sessions,
     liveness,
@@ -42,11 +43,6 @@ def find_session(reference: str | None, over: bool = False) -> SessionPaths:
     if len(hits) > 1:
         raise SessionError(f"{shown(reference)} fits {len(hits)} sessions; give more of the id")
     return hits[0]
-
-
-def is_running(paths: SessionPaths) -> bool:
-    """Whether a session runs, or is about to."""
-    return liveness(paths) in ("live", "starting")
 
 
 def _latest(sessions: list[SessionPaths], over: bool) -> SessionPaths:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from torchtop.session.folds import RankFold
+from pathlib import Path
+
+from torchtop.session.folds import fold_ranks
 from torchtop.session.paths import SessionPaths
+from torchtop.session.records import Record
 from torchtop.session.tail import Tail
 
 _LAST_BYTES = 64 << 10
@@ -14,12 +17,9 @@ _PASSED_OVER = ("steps", "beat", "scalars")
 
 def finished_steps(paths: SessionPaths) -> int | None:
     """The steps that all ranks have finished; None where none has ever trained."""
-    ranks: dict[int, RankFold] = {}
-    for file in sorted(paths.ranks.glob("*.jsonl")):
-        records = Tail(file, last_bytes=_LAST_BYTES, without=_PASSED_OVER).poll()
-        number = records[0].get("rank") if records else None
-        if isinstance(number, int) and not file.name.endswith(".process.jsonl"):
-            rank = ranks.setdefault(number, RankFold())
-            for record in records:
-                rank.apply(file.name, record)
-    return min((rank.steps_done for rank in ranks.values()), default=None)
+    ranks = fold_ranks(paths.ranks, _last)
+    return min((rank.steps_done for rank in ranks if rank.header), default=None)
+
+
+def _last(file: Path) -> list[Record]:
+    return Tail(file, last_bytes=_LAST_BYTES, without=_PASSED_OVER).poll()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from torchtop.session.records import Record
@@ -141,3 +142,23 @@ def _is_newer(header: Mapping[str, Any], held: Mapping[str, Any]) -> bool:
 def at(values: Any, index: int) -> Any:
     """The value of one GPU in a column, or None."""
     return values[index] if isinstance(values, list) and index < len(values) else None
+
+
+def fold_ranks(folder: Path, read: Callable[[Path], list[Record]]) -> list[RankFold]:
+    """What each rank's last attempt says of it, by rank; one that never trained has no header.
+
+    Args:
+        folder: a session's ``ranks``.
+        read: gives a file's records, its header first.
+    """
+    found: dict[int, RankFold] = {}
+    for file in sorted(folder.glob("*.jsonl")):
+        records = read(file)
+        number = records[0].get("rank") if records else None
+        if not isinstance(number, int):
+            continue
+        rank = found.setdefault(number, RankFold())
+        process = file.name.endswith(".process.jsonl")
+        for record in records:
+            (rank.apply_process if process else rank.apply)(file.name, record)
+    return [found[number] for number in sorted(found)]

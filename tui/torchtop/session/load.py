@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchtop.session.find import find_session
-from torchtop.session.overview import standing
 from torchtop.session.paths import (
     Liveness,
     SessionError,
@@ -15,6 +14,7 @@ from torchtop.session.paths import (
     describe,
     liveness,
 )
+from torchtop.session.progress import last_analyses, last_analysis
 from torchtop.session.records import SCHEMA
 from torchtop.session.saved import saved_summary
 from torchtop.session.summary import build_summary
@@ -81,7 +81,7 @@ def as_it_stands(paths: SessionPaths) -> dict[str, Any]:
     Raises:
         SessionError: its records make no sense.
     """
-    summary, last = _summed_up(paths), standing(paths)
+    summary, last = _summed_up(paths), last_analysis(last_analyses(paths))
     names: tuple[str, ...] = ("throughput", "step_ms", "phases", "verdict")
     if any(number(rate) for rate in child(summary, "throughput").values()):
         names = ("verdict",) if child(last, "verdict").get("kind") == "HUNG" else ()

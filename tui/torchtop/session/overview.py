@@ -9,6 +9,7 @@ from typing import Any, Literal
 from torchtop.session.finished import finished_steps
 from torchtop.session.paths import SessionPaths, describe, liveness, read_json
 from torchtop.session.presence import is_watched
+from torchtop.session.progress import last_analyses, last_analysis
 from torchtop.session.tail import Tail
 from torchtop.session.values import child, number
 
@@ -17,9 +18,6 @@ State = Literal["starting", "running", "detached", "done", "failed", "stopped", 
 LIVE = ("starting", "running", "detached")
 
 _END_BYTES = 16 << 10
-
-_LAST_BYTES = 128 << 10
-"""Enough for the last analysis of many ranks."""
 
 
 @dataclass(frozen=True)
@@ -155,10 +153,8 @@ def standing(paths: SessionPaths) -> dict[str, Any]:
 
     Its steps are those that the ranks have counted: one that is lost had no last analysis.
     """
-    last: dict[str, Any] = {}
-    records = Tail(paths.analysis, last_bytes=_LAST_BYTES).poll()
-    for record in records:
-        last = record if record["kind"] == "analysis" else last
+    records = last_analyses(paths)
+    last = last_analysis(records)
     ran = [record["mono_ns"] for record in records if "mono_ns" in record]
     return {
         "wall_s": (ran[-1] - ran[0]) / 1e9 if ran else None,

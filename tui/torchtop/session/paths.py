@@ -260,6 +260,11 @@ def liveness(paths: SessionPaths) -> Liveness:
     return "lost"
 
 
+def is_running(paths: SessionPaths) -> bool:
+    """Whether a session runs, or is about to."""
+    return liveness(paths) in ("live", "starting")
+
+
 def _is_summed_up(paths: SessionPaths) -> bool:
     """Whether there is the summary of an end; one may be saved of a run that has not ended too."""
     status = (read_json(paths.summary) or {"status": None}).get("status")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torchtop.session.locks import is_held
-from torchtop.session.paths import SessionPaths, liveness
+from torchtop.session.paths import SessionPaths, is_running
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def watching(paths: SessionPaths) -> Iterator[None]:
     """
     fd = -1
     try:
-        if liveness(paths) in ("live", "starting"):
+        if is_running(paths):
             flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             fd = os.open(paths.viewers, flags, 0o600)
             fcntl.flock(fd, fcntl.LOCK_SH)

@@ -10,7 +10,7 @@ from typing import Any
 
 from torchtop.session import redact
 from torchtop.session.failure import failure_of
-from torchtop.session.folds import RankFold
+from torchtop.session.folds import RankFold, fold_ranks
 from torchtop.session.paths import SessionPaths, describe, liveness, write_json
 from torchtop.session.progress import progress
 from torchtop.session.records import PHASES, SCHEMA, UNKNOWN, Record, bucket_microseconds
@@ -59,7 +59,7 @@ def build_summary(paths: SessionPaths) -> dict[str, Any]:
     if status == "lost":  # its supervisor told no end: the samplers were the last to see it
         last = [Tail(node.devices, _EDGE_BYTES).poll()[-1:] for node in paths.nodes()]
         nodes = [told + seen for told, seen in zip(nodes, last, strict=True)]
-    told = _read_ranks(paths)
+    told = fold_ranks(paths.ranks, _both_ends)
     ranks = [rank for rank in told if rank.header]
     history = Tail(paths.history).poll()
     minutes = [record for record in history if record["kind"] == "minute"]
@@ -131,21 +131,6 @@ def _exit(events: list[Record]) -> dict[str, Any]:
 def _failure(events: list[Record], meta: Mapping[str, Any]) -> dict[str, Any]:
     """What the failure card tells: where, the traceback, the last log lines, what to try."""
     return asdict(failure_of(next((r for r in events if r["kind"] == "exit"), {}), meta))
-
-
-def _read_ranks(paths: SessionPaths) -> list[RankFold]:
-    """What each rank's last attempt says of it, by rank; one that never trained has no header."""
-    found: dict[int, RankFold] = {}
-    for file in sorted(paths.ranks.glob("*.jsonl")):
-        records = _both_ends(file)
-        number = records[0].get("rank") if records else None
-        if not isinstance(number, int):
-            continue
-        rank = found.setdefault(number, RankFold())
-        process = file.name.endswith(".process.jsonl")
-        for record in records:
-            (rank.apply_process if process else rank.apply)(file.name, record)
-    return [found[number] for number in sorted(found)]
 
 
 def _probe(ranks: list[RankFold]) -> dict[str, Any]:
