@@ -1,4 +1,8 @@
-"""Faults that need GPUs and NCCL; they skip where there are none."""
+"""Faults that need GPUs and NCCL; they skip where there are none.
+
+Two ranks on one GPU each, where there are two. Else both share the one: NCCL allows that to ranks
+that it takes for those of two hosts, and lets them talk through the loopback network.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,29 @@ from launch.supervised import wait_until
 from torchtop.launch.preflight import count_gpus
 from torchtop.session.paths import request_stacks, request_stop
 
-needs_gpus = pytest.mark.skipif(count_gpus() < 2, reason="needs 2 GPUs")
+GPUS = count_gpus()
 
-NCCL = """
-import datetime, torch
+needs_gpus = pytest.mark.skipif(GPUS < 1, reason="needs a GPU")
+
+ON_GPUS: dict[str, object] = {"device": "cuda"}
+if GPUS == 1:
+    # A launch takes as many ranks as it has names of GPUs; CUDA reads up to one that it knows not.
+    ON_GPUS["gpu_uuids"] = ("0", "shared")
+
+DEVICE = """
+import torch
+device = int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()
+sharing = int(os.environ["WORLD_SIZE"]) // torch.cuda.device_count()
+if sharing > 1:
+    os.environ.update(NCCL_HOSTID=f"rank {rank}", NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1")
+"""
+
+NCCL = (
+    DEVICE
+    + """
+import datetime
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-device = int(os.environ["LOCAL_RANK"])
 torch.cuda.set_device(device)
 dist.init_process_group("nccl", timeout=datetime.timedelta(seconds=30))
 model = DistributedDataParallel(torch.nn.Linear(8, 1).cuda(), device_ids=[device])
@@ -28,6 +48,7 @@ def train_step():
     torch.cuda.synchronize()
     time.sleep(0.02)
 """
+)
 
 
 @needs_gpus
@@ -42,7 +63,7 @@ taken = []
 while rank == 0 or len(taken) < 10**6:
     train_step() if rank == 0 else taken.append(torch.empty(1 << 30, device="cuda"))
 """,
-        device="cuda",
+        **ON_GPUS,
     )
     session.ended()
     exit = session.exit
@@ -71,7 +92,7 @@ for step in range(10**9):
     if rank == 1 and (root / "hang").exists():
         stuck()
 """,
-        device="cuda",
+        **ON_GPUS,
     )
     # when one stops, then the run is told as hung within 10 s, with everyone's stacks
     one_stops(session)
@@ -92,20 +113,21 @@ for step in range(10**9):
 @pytest.mark.fault(9, "another workload during a stop (GPU)", "starts when GPU memory is free")
 def test_the_end_of_a_run_is_told_when_its_gpu_memory_is_free(run: Start) -> None:
     # given a run that holds nearly all memory, and ignores the wish that it end
-    script = """
-import torch
+    script = (
+        DEVICE
+        + """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-device = int(os.environ["LOCAL_RANK"])
-free, total = torch.cuda.mem_get_info(device)
-held = torch.ones(int(free * 0.9), dtype=torch.uint8, device=device)
+total = torch.cuda.mem_get_info(device)[1]
+held = torch.ones(int(total * 0.9 / sharing), dtype=torch.uint8, device=device)
 up()
 """
-    session = run(script + "time.sleep(3600)", device="cuda")
+    )
+    session = run(script + "time.sleep(3600)", **ON_GPUS)
     session.started(2)
     request_stop(session.paths, "stop", "a test")
     session.ended()
     assert not session.events("gpu_held")
     # then another finds room for as much, at once
-    again = run(script, device="cuda")
+    again = run(script, **ON_GPUS)
     again.ended()
     assert again.exit["cause"] == "completed", again.exit
