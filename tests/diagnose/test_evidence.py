@@ -299,6 +299,41 @@ def test_launch_bound_is_sized_by_utilization() -> None:
     assert "the GPU of rank 1 is busy 50 % of the time, its SMs 20 %" in verdict.evidence
 
 
+def test_the_bound_allows_for_kernels_too_short_for_utilization() -> None:
+    # given two GPUs busy 20 % of the time, one with kernels of a few blocks
+    starved = window(COMPUTE | STARVED)
+    busy = {"util_percent": 20.0}
+
+    tiny = told(starved, facts(rank(0, gpu=busy | {"sm_active": 0.01})))
+    large = told(starved, facts(rank(0, gpu=busy | {"sm_active": 0.12})))
+    # and one that is busy more than not with a kernel that spins
+    spins = told(starved, facts(rank(0, gpu={"util_percent": 60.0, "sm_active": 0.01})))
+
+    assert tiny.share == large.share == pytest.approx(0.8)
+    assert large.gain_bound == pytest.approx(1 / (0.2 - 0.005))
+    assert tiny.gain_bound == pytest.approx(1 / (0.2 * DEFAULT.short_kernel_part - 0.005))
+    assert spins.gain_bound == pytest.approx(1 / (0.6 - 0.005))
+
+
+def test_a_wait_goes_away_with_what_the_device_does_for_it() -> None:
+    # given a host that waits 6 ms of 20 between backward and optimizer, for a check of 1 ms
+    reads = {
+        "forward": 10_000,
+        "backward": 8_000,
+        "pre_optimizer": 1_000,
+        "optimizer": 1_000,
+        "local_host_us": (7_000, 1_000, 10, 10, 10_000, 2_000),
+        "local_lag_us": (5, 20, 20, 20, 20, 6_000),
+        "lag_width_us": 20,
+    }
+
+    verdict = told(window(reads), facts(rank(0, gpu={"util_percent": 60.0})))
+
+    assert (verdict.kind, verdict.phase) == ("SYNC", "pre_optimizer")
+    # then a step without both is the 13 ms that its host issues the rest in
+    assert verdict.gain_bound == pytest.approx(20 / 13, rel=0.01)
+
+
 def test_gpus_that_take_turns_at_waiting_are_idle_all_the_same() -> None:
     # given ranks that each lead for some seconds, while the other's GPU spins and seems busy
     starved = COMPUTE | STARVED

@@ -186,6 +186,17 @@ def test_a_wait_that_hides_launches_is_not_told_to_gain_them(job: Job) -> None:
     assert 0.95 <= out.verdict["gain_bound"] / gain <= 1.15
 
 
+def test_launch_cost_of_a_straggler_is_hidden_again_without_what_makes_it_late() -> None:
+    # given ranks whose hosts are the limit, one of which is four times as slow
+    job = LAUNCH_BOUND.with_rank(1, launch_us=4 * LAUNCH_BOUND.ranks[1].launch_us)
+    _, out = play_job(job)
+
+    gain = simulate(job).step_us() / simulate(LAUNCH_BOUND).step_us()
+
+    assert out.told[:2] == ("STRAGGLER", 1)
+    assert 0.95 <= out.verdict["gain_bound"] / gain <= 1.15
+
+
 def test_one_slow_host_is_no_straggler() -> None:
     # given launch-bound ranks, one of which issues kernels 3 % slower, and waits of most of a step
     name = "one host 3 % slower"

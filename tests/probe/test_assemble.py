@@ -42,6 +42,22 @@ def test_a_plain_loop_gives_one_step_a_batch() -> None:
     assert ends_of(stream) == host_times(stream, "B1")[1:]
 
 
+def test_a_full_launch_queue_is_no_wait_for_a_batch() -> None:
+    stream = Stream()
+    for _ in range(4):
+        for word in BATCH.split():
+            stream.play(word)
+            if word.startswith("D0"):  # its record waited for room in the queue
+                stream.marks[-1].held_ns = 4 * MS
+    stream.play("D0")
+
+    # Then it is told where it passed: before the fetch.
+    for row in stream.rows:
+        assert row["data_us"] == 5_000
+        assert (row["data_host_us"], row["other_host_us"]) == (1_000, 5_000)
+        assert row["host_us"] == sum(row[name + "_host_us"] for name in phases(row))
+
+
 def test_the_last_step_counts_although_no_batch_follows() -> None:
     stream = Stream()
     stream.play(" ".join([BATCH] * 3))

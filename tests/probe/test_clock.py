@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -234,3 +235,20 @@ def test_nothing_is_recorded_or_asked_while_a_graph_is_captured() -> None:
     clock.paused = False
     assert clock.resolve(marks)
     assert marks[1].device_ns is None
+
+
+def test_a_marker_knows_how_long_the_launch_queue_held_it_up() -> None:
+    gpu = FakeGpu()
+    clock = CudaClock(gpu, device=0)
+    free = clock.stamp("D0")
+    # given a queue that has no room for 30 ms
+    clock._record_event = lambda event, stream: time.sleep(0.03)
+
+    held = clock.stamp("D0")
+
+    assert free.held_ns < 30 * MS <= held.held_ns + 20 * US
+    assert clock.waited_ns == free.held_ns + held.held_ns
+    # and one that is passed again forgets the first time
+    clock._record_event = lambda event, stream: None
+    clock.stamp_again(held)
+    assert held.held_ns < 30 * MS

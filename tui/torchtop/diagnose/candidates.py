@@ -124,11 +124,14 @@ def _straggler(window: Window, facts: Facts, held: Held | None, limits: Threshol
         parts = {name: balanced * part for name, part in parts.items()}
     share = sum(parts.values())
     removable = share
-    if excess.rank is not None and len(excess.group) < 2:
-        removable = min(share, excess.gap_us / window.step_us)
     phase = sticky_phase(parts, "STRAGGLER", held, limits)
-    if phase != "data":  # a host waits for its loader as well, until all batches are early
-        removable = min(removable, _hosts_leave(window, facts, excess.rank))
+    alone = excess.rank is not None and len(excess.group) < 2
+    beyond = excess.gap_us / window.step_us
+    if phase == "data":
+        removable = min(share, beyond) if alone else share
+    else:  # a host waits for its loader as well, until all batches are early
+        # What launching costs the rank beside that is hidden once it is no later than the others.
+        removable = min(beyond if alone else share, _hosts_leave(window, facts, excess.rank))
     lasting = "persistent" if excess.rank is not None else "group" if excess.group else "rotating"
     return Candidate("STRAGGLER", share, excess.rank, phase, removable, parts, lasting)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from .candidate import Candidate, sticky_phase
 from .copies import Copies
-from .facts import Facts, Utilization
+from .facts import Facts, RankFacts, Utilization
 from .holes import FEW_LAUNCHES
 from .hysteresis import Held
 from .thresholds import Thresholds
@@ -41,7 +41,7 @@ def with_starving(
     limits: Thresholds,
 ) -> list[Candidate | None]:
     """The candidates, with devices that starve: after a wait of their host, or all along."""
-    idle = _idle(window, facts)
+    idle = _idle(window, facts, limits)
     rest = None if idle is None else _rest(idle, window, found)
     sync = _sync(window, rest)
     launch = _launch(window, found, rest, sync, held, limits)
@@ -87,7 +87,7 @@ def _sync(window: Window, idle: Idle | None) -> Candidate | None:
 
     Without the wait, what the device does for it goes away, too: where a host reads a result
     between two phases of kernels, all of that phase. A step without it is not shorter than the host
-    takes but for its wait, nor than the device is busy but for that phase.
+    takes but for its wait and that phase, nor than the device is busy but for that phase.
     """
     waits = {phase: us / window.step_us for phase, us in window.blocked_us.items() if us}
     if not waits:
@@ -98,7 +98,7 @@ def _sync(window: Window, idle: Idle | None) -> Candidate | None:
     most = window.idle_most_us / window.step_us if idle is not None else by_lag
     waited, read = sum(waits.values()), sum(window.share(p) for p in waits if p in FEW_LAUNCHES)
     share = min(waited, by_lag, 1.0 if idle is None else idle.share)
-    removable = min(waited, read + min(most, 1.0 if idle is None else idle.loose + idle.error))
+    removable = read + min(waited, most, 1.0 if idle is None else idle.loose + idle.error)
     phase = max(waits, key=lambda name: waits[name])
     return Candidate("SYNC", share, None, phase, max(share, removable), waits)
 
@@ -155,19 +155,33 @@ def _launch(
     return Candidate("LAUNCH", share, window.excess.rank, phase, removable, parts)
 
 
-def _idle(window: Window, facts: Facts) -> Idle | None:
+def _idle(window: Window, facts: Facts, limits: Thresholds) -> Idle | None:
     """Part of the time in which the critical rank's GPU executed nothing, from its utilization.
 
-    A spinning NCCL kernel counts as utilization, so this is the least that can be. Steps that are
-    left out of the window count as idle, and are taken out.
+    A spinning NCCL kernel counts as utilization, so this is the least that can be; and a kernel
+    counts from before its start until after its end, which is much for the shortest. Steps that
+    are left out of the window count as idle, and are taken out.
     """
+    known = facts.least_busy(window.excess.rank)
     busy = facts.idlest
     if busy is None:
-        known = facts.least_busy(window.excess.rank)
         if known is None or known.util_percent is None:
             return None
         busy = Utilization(known.util_percent, 0.0)
     span_us = max(window.seconds * 1e6, 1.0)
     left = min(0.9, window.left_us / span_us)
-    idle = min(1.0, max(0.0, (1 - busy.mean / 100 - left) / (1 - left)))
-    return Idle(idle, idle, max(_ROUNDED, _ERRORS * busy.error / 100))
+    working = busy.mean / 100
+    if known is not None and _runs_short_kernels(known, limits):
+        working *= limits.short_kernel_part
+    idle, loose = (
+        min(1.0, max(0.0, (1 - part - left) / (1 - left))) for part in (busy.mean / 100, working)
+    )
+    return Idle(idle, loose, max(_ROUNDED, _ERRORS * busy.error / 100))
+
+
+def _runs_short_kernels(rank: RankFacts, limits: Thresholds) -> bool:
+    """Whether a GPU is busy with kernels so short that its utilization overstates them."""
+    busy, active = rank.util_percent, rank.gpu.sm_active
+    if not busy or active is None or busy >= limits.util_idle_percent:
+        return False
+    return active <= limits.short_kernel_sms * busy / 100

@@ -317,8 +317,8 @@ def row_of(step: int, marks: Sequence[Mark]) -> Row:
     start, end = marks[0], marks[-1]
     row: Row = {
         "step": step,
-        "end_ns": end.host_ns,
-        "host_us": (end.host_ns - start.host_ns) // 1000,
+        "end_ns": _left_ns(end),
+        "host_us": (_left_ns(end) - _left_ns(start)) // 1000,
         "samples": _sum(marks, 0),
         "tokens": _sum(marks, 1),
     }
@@ -327,6 +327,15 @@ def row_of(step: int, marks: Sequence[Mark]) -> Row:
     elif all(mark.device_ns is not None for mark in marks):
         _measure(marks, row)
     return row
+
+
+def _left_ns(mark: Mark) -> int:
+    """When the host went on from a marker.
+
+    A full launch queue holds it up in the record of the marker before a fetch as well, which is no
+    wait for a batch: data_host_us is the time inside next() alone.
+    """
+    return mark.host_ns + (mark.held_ns if mark.code == "D0" else 0)
 
 
 def _measure(marks: Sequence[Mark], row: Row) -> None:
@@ -341,7 +350,7 @@ def _measure(marks: Sequence[Mark], row: Row) -> None:
         names = _PHASE[previous.code]
         phase = names.get(mark.code) or names[None]
         device[phase] += mark.device_ns - previous.device_ns  # type: ignore[operator]
-        host[phase] += mark.host_ns - previous.host_ns
+        host[phase] += _left_ns(mark) - _left_ns(previous)
         lag[phase] = mark.lag_ns
         previous = mark
     row["lag_width_us"] = previous.width_ns // 1000

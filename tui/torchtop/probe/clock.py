@@ -24,6 +24,7 @@ class Mark:
     Attributes:
         code: see `assemble`.
         host_ns: when the host passed it.
+        held_ns: how long its record then waited for room in the launch queue.
         device_ns: when the device passed it, since its first marker and on its own clock; None
             while that is not known, and for ever where no event was recorded.
         lag_ns: how far the device ran behind the host here; None where unknown, 0 on a CPU.
@@ -45,6 +46,7 @@ class Mark:
     event: Any = None
     not_done_ns = 0
     done_ns = 0
+    held_ns = 0
     steps = 1
 
 
@@ -179,11 +181,12 @@ class CudaClock:
         waited = _now() - start - _RECORD_NS
         if waited > 0:
             self.waited_ns += waited
+            mark.held_ns = waited
         return mark
 
     def stamp_again(self, mark: Mark) -> None:
         """Pass a marker once more: only the last time counts."""
-        mark.host_ns, mark.not_done_ns, mark.done_ns = _now(), 0, 0
+        mark.host_ns, mark.not_done_ns, mark.done_ns, mark.held_ns = _now(), 0, 0, 0
         if mark.event is not None and not self.paused:
             self._record(mark)
 
@@ -192,6 +195,7 @@ class CudaClock:
         waited = _now() - mark.host_ns - _RECORD_NS
         if waited > 0:
             self.waited_ns += waited
+            mark.held_ns = waited
 
     def touch(self, mark: Mark) -> None:
         """Ask whether the device has passed a marker already: it narrows the clock interval."""
