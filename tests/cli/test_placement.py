@@ -63,6 +63,18 @@ def test_some_gpus(wish: Wish, uuids: tuple[str, ...], cuda_build: Interpreter) 
     assert place(wish, cuda_build, FOUR).gpu_uuids == uuids
 
 
+def test_ranks_share_gpus_only_where_that_is_allowed(
+    cuda_build: Interpreter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHTOP_SHARE_GPUS", "1")
+
+    shared, own = place(Wish(nproc=6), cuda_build, FOUR), place(Wish(), cuda_build, FOUR)
+
+    assert (shared.nproc, len(shared.gpu_uuids)) == (6, 4)
+    assert own.nproc == 4
+    assert place(Wish(nproc=1), cuda_build, FOUR).gpu_uuids == ("GPU-0aaa",)
+
+
 @pytest.mark.parametrize(
     ("restriction", "uuids"),
     [

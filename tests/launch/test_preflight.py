@@ -143,13 +143,18 @@ def test_no_processes(tmp_path: Path, state_home: Path, script: Path, nproc: int
 
 
 @pytest.mark.fault(21, "more processes than GPUs", "one line, before anything starts")
-def test_more_processes_than_gpus(tmp_path: Path, script: Path) -> None:
+def test_more_processes_than_gpus(
+    tmp_path: Path, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(LaunchError, match=r"^--gpus 9: this machine has 2 GPUs$"):
         preflight.check(spec(tmp_path, device="cuda", nproc=9), gpus=2)
     with pytest.raises(LaunchError, match=r"^this machine has no GPU: choose --device cpu$"):
         preflight.check(spec(tmp_path, device="cuda", nproc=1), gpus=0)
     named = spec(tmp_path, device="cuda", nproc=2, gpu_uuids=("GPU-a", "GPU-b"))
     assert preflight.check(named).interpreter.torch_version
+    # unless they may share them
+    monkeypatch.setenv("TORCHTOP_SHARE_GPUS", "1")
+    assert preflight.check(spec(tmp_path, device="cuda", nproc=9), gpus=2).interpreter.torch_version
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path, state_home: Path) -> None:

@@ -37,6 +37,7 @@ class Plan:
         profile_steps: under torch.profiler; 0 leaves that out.
         options: further ``-o`` of the workload.
         limit_s: the whole run's, start-up and all.
+        share_gpu: two ranks on one GPU.
     """
 
     device: str
@@ -45,6 +46,7 @@ class Plan:
     profile_steps: int = 0
     options: tuple[str, ...] = ()
     limit_s: float = 150.0
+    share_gpu: bool = False
 
     def schedule(self, fault: Fault) -> str:
         """For the fault's script."""
@@ -86,6 +88,7 @@ class Run:
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(path),
                 "TORCHTOP_HOME": str(self.home),
+                **({"TORCHTOP_SHARE_GPUS": "1"} if self._plan.share_gpu else {}),
             },
             stdin=subprocess.DEVNULL,
             stdout=self._log,
@@ -101,7 +104,8 @@ class Run:
         ]
         given = [word for option in options for word in ("-o", option)]
         target = f"fault:{self.fault.code}"
-        return ["run", "--no-tui", "--device", self._plan.device, *given, target]
+        ranks = ["--nproc", "2"] if self._plan.share_gpu else []
+        return ["run", "--no-tui", "--device", self._plan.device, *ranks, *given, target]
 
     def begin(self) -> None:
         """Let the ranks go on."""

@@ -73,6 +73,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fixed-seconds", type=float, help="for that (2.5 on cuda, 5 on cpu)")
     parser.add_argument("--profile", action="store_true", help="also under torch.profiler")
     parser.add_argument("--profile-steps", type=int, default=24, help="for that (24)")
+    parser.add_argument(
+        "--share-gpu",
+        action="store_true",
+        help="two ranks on one GPU, which talk through the loopback network (on cuda): for the "
+        "faults of ranks; with a small network (-o width=1024 -o depth=6), or COMM is all",
+    )
     parser.add_argument("--out", default="build/score", metavar="DIR", help="(build/score)")
     parser.add_argument("--budget", type=float, default=3600.0, metavar="S", help="stop in time")
     parser.add_argument("-o", "--option", action="append", default=[], metavar="KEY=VALUE")
@@ -92,6 +98,7 @@ def _run(options: argparse.Namespace) -> list[str]:
         (options.fixed_seconds or _FIXED_SECONDS[device]) if options.counterfactual else 0.0,
         options.profile_steps if options.profile else 0,
         tuple(options.option),
+        share_gpu=options.share_gpu,
     )
     # On a CPU the start of a run would be another fault of the one before.
     ahead = device == "cuda" if options.ahead is None else options.ahead

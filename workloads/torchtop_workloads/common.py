@@ -196,6 +196,11 @@ def _device(local_rank: int) -> torch.device:
     visible = torch.cuda.device_count()
     if not torch.cuda.is_available():
         fail("torch sees no CUDA device: use TORCHTOP_DEVICE=cpu", status=2)
+    if os.environ.get("TORCHTOP_SHARE_GPUS") == "1":
+        # NCCL refuses two ranks on one GPU, unless it takes them for those of two hosts.
+        apart = {"NCCL_HOSTID": f"rank {local_rank}", "NCCL_SOCKET_IFNAME": "lo"}
+        os.environ.update(apart, NCCL_IB_DISABLE="1")
+        local_rank %= visible
     if local_rank >= visible:
         fail(f"local rank {local_rank} has no GPU, {visible} visible: start fewer processes", 2)
     return torch.device("cuda", local_rank)
@@ -218,7 +223,7 @@ def wrap(model: nn.Module, job: Job, **ddp_options: Any) -> nn.Module:
     if job.memory_format is torch.channels_last:
         model = model.to(memory_format=torch.channels_last)
     if dist.is_initialized():
-        device_ids = [job.local_rank] if job.device.type == "cuda" else None
+        device_ids = [job.device.index] if job.device.type == "cuda" else None
         model = DistributedDataParallel(model, device_ids=device_ids, **ddp_options)
     elif job.options.parallel == "dp":
         model = nn.DataParallel(_Autocast(model, job))

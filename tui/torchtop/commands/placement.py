@@ -11,6 +11,7 @@ from torchtop.commands.errors import UsageError
 from torchtop.devices.facts import query_gpus
 from torchtop.devices.model import GpuFact, GpuInventory
 from torchtop.launch.interpreter import Interpreter
+from torchtop.launch.preflight import may_share_gpus
 from torchtop.launch.spec import Device
 
 _CPU_RANKS = 2
@@ -117,13 +118,14 @@ def _on_gpus(wish: Wish, visible: Sequence[GpuFact]) -> Placement:
             raise UsageError(f"--gpus {wish.gpus}: this machine has {_count(visible)}")
         chosen = chosen[: wish.gpus]
     if wish.nproc is not None:
-        if wish.nproc > len(chosen):
+        if wish.nproc > len(chosen) and not may_share_gpus():
             raise UsageError(
                 f"--nproc {wish.nproc}: one rank needs one GPU, and there are {len(chosen)}"
             )
         chosen = chosen[: wish.nproc]
     uuids = tuple(gpu.uuid for gpu in chosen if gpu.uuid)
-    return Placement("cuda", len(chosen), uuids if len(uuids) == len(chosen) else ())
+    ranks = max(wish.nproc or 0, len(chosen))
+    return Placement("cuda", ranks, uuids if len(uuids) == len(chosen) else ())
 
 
 def _visible(gpus: Sequence[GpuFact], restriction: str | None) -> list[GpuFact]:

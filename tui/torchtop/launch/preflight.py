@@ -124,6 +124,15 @@ def check(spec: LaunchSpec, gpus: int | None = None) -> Readiness:
     return Readiness(found, tuple(_warnings(spec)))
 
 
+def may_share_gpus() -> bool:
+    """Whether built-in workloads may run several ranks on a GPU, for tries on too few of them.
+
+    NCCL has such ranks talk through the loopback network, and they take turns at computing: it
+    shows what is told of ranks, not how fast they are. ``TORCHTOP_SHARE_GPUS=1`` allows it.
+    """
+    return os.environ.get("TORCHTOP_SHARE_GPUS") == "1"
+
+
 def count_gpus() -> int:
     """How many GPUs there are device files for, without asking the driver."""
     try:
@@ -152,7 +161,7 @@ def _check_devices(spec: LaunchSpec, gpus: int) -> None:
         return
     if gpus == 0:
         raise LaunchError("this machine has no GPU: choose --device cpu")
-    if spec.nproc > gpus:
+    if spec.nproc > gpus and not may_share_gpus():
         machine = f"this machine has {gpus} GPU{'s' if gpus > 1 else ''}"
         raise LaunchError(f"--gpus {spec.nproc}: {machine}")
 
