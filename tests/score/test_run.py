@@ -32,7 +32,7 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recording of two seconds: too short for a verdict."""
     out = tmp_path_factory.mktemp("shard")
     options = [word for option in TINY for word in ("-o", option)]
-    given = ["--faults", "F6b", "--seconds", "2", "--fixed-seconds", "0.5", "--profile-steps", "12"]
+    given = ["--faults", "F6b", "--seconds", "2", "--fixed-seconds", "0.5", "--profile-steps", "40"]
     done = score(*given, "--counterfactual", "--profile", "--out", str(out), *options)
     assert (out / "score.json").is_file(), done.stderr
     return out
