@@ -66,6 +66,22 @@ class TestListing:
             assert ("against" in d.text) is (size == LARGE)
             assert all(len(line) == size[0] for line in d.lines)
 
+    @pytest.mark.parametrize("size", [SMALL, LARGE])
+    async def test_help_tells_the_keys_of_the_list(
+        self, tmp_path: Path, size: tuple[int, int]
+    ) -> None:
+        async with driven(tmp_path, size=size) as d:
+            await opened(d, 1)
+            await d.shows("? help")
+            await d.press("question_mark")
+            await d.shows(
+                "in a box", "play it back", "all, live, ended, failed, lost", "these keys"
+            )
+            await d.press("question_mark")
+            await d.until(lambda: isinstance(d.app.screen, Browser))
+            await d.press("slash", "question_mark")  # a character like any other of a filter
+            await d.until(lambda: browser(d).shown.text == "?")
+
     async def test_the_cursor_stays_on_its_session_when_others_come(self, tmp_path: Path) -> None:
         async with driven(tmp_path) as d:
             record(d, "straggler")

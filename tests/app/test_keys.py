@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from textual.binding import Binding
 
+from torchtop.app.browser.screen import Browser
 from torchtop.app.keys import BINDINGS, key_name
 from torchtop.app.main import TorchtopApp
 from torchtop.app.screens.ask import Ask
@@ -14,12 +15,15 @@ from torchtop.app.screens.lines import Lines, help_lines
 from torchtop.app.screens.main import MainScreen
 from torchtop.app.screens.picker import Picker
 from torchtop.app.screens.prompt import Prompt
+from torchtop.app.sweep.main import SweepApp
 from torchtop.app.text import plain
 
 DESIGNED = "1 2 3 4 5 6 7 8 9 w s x r S o l z space [ ] tab / + - question_mark ctrl+p q ctrl+c h e"
 
+HOLDERS = (TorchtopApp, MainScreen, SweepApp, Browser, Ask, Lines, Picker, Prompt)
 
-@pytest.mark.parametrize("holder", [TorchtopApp, MainScreen, Ask, Lines, Picker, Prompt])
+
+@pytest.mark.parametrize("holder", HOLDERS)
 def test_every_binding_can_be_named_explained_and_grouped(holder: type) -> None:
     for binding in holder.__dict__["BINDINGS"]:
         assert isinstance(binding, Binding)

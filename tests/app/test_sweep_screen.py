@@ -179,6 +179,30 @@ async def test_when_nothing_is_measured_it_leaves_at_once(paths: SweepPaths) -> 
     assert app.return_value == 0
 
 
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+async def test_help_tells_the_keys_of_this_screen(paths: SweepPaths, size: tuple[int, int]) -> None:
+    measuring = Measuring()
+    app = SweepApp(paths, measuring)
+    async with app.run_test(size=size) as pilot:
+        await until(app, lambda: "step " in screen(app) and "? help" in screen(app))
+        await pilot.press("question_mark")
+        await until(app, lambda: "stop measuring; what was measured is kept" in screen(app))
+        told = screen(app)
+        assert "leave; measuring goes on" in told and "PgDn" in told and "paint" in told
+        assert "pick a workload" not in told and "more lines below" not in told
+        # keys act on what is on top, and what is below goes on
+        write_json(paths.result, sweep(RUNS))
+        await pilot.press("x", "down")
+        await until(app, lambda: (app.seen.sweep or {}).get("progress", {}).get("session") is None)
+        assert measuring.stopped == 0
+        await pilot.press("question_mark")
+        await until(app, lambda: "4.9 % lost" in screen(app) and "PgDn" not in screen(app))
+        await pilot.press("x")
+        assert measuring.stopped == 1
+        await pilot.press("ctrl+c", "l")
+    assert app.return_value == 0
+
+
 async def test_a_long_table_scrolls(paths: SweepPaths) -> None:
     write_json(paths.result, sweep(RUNS))
     app = SweepApp(paths, Measuring())

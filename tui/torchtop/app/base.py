@@ -14,6 +14,8 @@ from torchtop.app.charts.glyphs import ASCII, UNICODE, Glyphs
 from torchtop.app.gone import silence_if_gone
 from torchtop.app.terminal import ascii_only, detach_on_signals
 from torchtop.app.theme import DARK, THEMES, Palette, ansi_palette, theme_palette
+from torchtop.app.thrift import Front
+from torchtop.app.view import View
 
 
 class TerminalApp(App[int]):
@@ -21,9 +23,12 @@ class TerminalApp(App[int]):
 
     Attributes:
         palette: the colours of the theme.
+        front: what the terminal shows.
+        view: what is drawn.
     """
 
     TITLE = "torchtop"
+    view: View
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -32,6 +37,7 @@ class TerminalApp(App[int]):
         plain = self.console.color_system in (None, "standard")
         self.theme = "ansi-dark" if plain else DARK.name
         self.palette = self._make_palette()
+        self.front = Front()
 
     def _make_palette(self) -> Palette:
         theme = self.current_theme
@@ -40,6 +46,15 @@ class TerminalApp(App[int]):
     @staticmethod
     def _glyphs() -> Glyphs:
         return ASCII if ascii_only() else UNICODE
+
+    def on_resize(self) -> None:
+        """A terminal of another size may have moved what it shows."""
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Paint everything again, over whatever another program has written."""
+        self.front.clear()
+        self.screen.refresh()
 
     def detach(self) -> None:
         """Leave; whatever runs goes on."""

@@ -25,7 +25,7 @@ from torchtop.app.operations import Operations
 from torchtop.app.screens.main import MainScreen
 from torchtop.app.terminal import Terminal
 from torchtop.app.text import clean
-from torchtop.app.thrift import Front, ThriftyCompositor
+from torchtop.app.thrift import ThriftyCompositor
 from torchtop.app.view import View
 from torchtop.session.state import SessionState
 
@@ -71,7 +71,6 @@ class TorchtopApp(TerminalApp):
             interval_s=interval_s,
         )
         self.operations = Operations(controller, self.post_message)
-        self.front = Front()
         self.main = MainScreen(self.front)
         self._foreign_screen = False
         self._follower: FollowThread | None = None
@@ -258,15 +257,6 @@ class TorchtopApp(TerminalApp):
     def pop_screen(self) -> AwaitComplete:
         """Close a modal; with none left, a key that came twice asks for nothing."""
         return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()
-
-    def on_resize(self) -> None:
-        """A terminal of another size may have moved what it shows."""
-        self.redraw()
-
-    def redraw(self) -> None:
-        """Paint everything again, over whatever another program has written."""
-        self.front.clear()
-        self.screen.refresh()
 
     def _screen_changed(self, screen: Screen[Any]) -> None:
         """Screens of Textual's own (the palette) write without telling the front."""

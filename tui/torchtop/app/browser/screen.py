@@ -13,7 +13,7 @@ from torchtop.app.browser.rows import STATES, Shown, detail, passes, table
 from torchtop.app.browser.work import Worker
 from torchtop.app.keys import sheet_key
 from torchtop.app.messages import Follow, Told
-from torchtop.app.screens.lines import Lines
+from torchtop.app.screens.lines import Lines, key_sheet
 from torchtop.app.screens.sheet import Sheet
 from torchtop.app.text import Row, Span, fit
 from torchtop.session.overview import Entry
@@ -28,8 +28,11 @@ _KEYS = (
     ("b", "baseline"),
     ("f", "state"),
     ("/", "filter"),
+    ("?", "help"),
     ("Esc", "back"),
 )
+_ONLY_WIDE = "p"
+"""The key that a narrow line has no room for; help tells it."""
 
 
 class Browser(Sheet["Follow | None"]):
@@ -51,6 +54,7 @@ class Browser(Sheet["Follow | None"]):
         sheet_key("home", "move(-100000)", "first"),
         sheet_key("end", "move(100000)", "last"),
         sheet_key("backspace", "erase", "erase"),
+        sheet_key("question_mark", "help", "these keys"),
         sheet_key("escape,ctrl+c,q", "close", "back"),
     ]
 
@@ -89,6 +93,8 @@ class Browser(Sheet["Follow | None"]):
         keys: list[Span] = []
         gap = " " if width < _WIDE else "   "
         for key, told in _KEYS:
+            if width < _WIDE and key == _ONLY_WIDE:
+                continue
             keys += [(key, "key"), (f" {told}{gap}", "dim")]
         return [*rows, fit(keys, width)]
 
@@ -206,6 +212,10 @@ class Browser(Sheet["Follow | None"]):
         """A line for the user."""
         message.stop()  # or the app would tell it once more
         self.app.tell(message.text, message.error)
+
+    def action_help(self) -> None:
+        """The keys."""
+        self.app.push_screen(key_sheet(self, self.BINDINGS))
 
     def action_close(self) -> None:
         """Back to the board; a filter goes first."""

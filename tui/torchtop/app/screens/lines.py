@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.screen import Screen
 
 from torchtop.app.keys import key_name, sheet_key
 from torchtop.app.panes.silence import last_seen
@@ -70,6 +71,21 @@ class Lines(Sheet[None]):
         """Move through the lines."""
         self.at += lines
         self.refresh_rows()
+
+
+def key_sheet(screen: Screen[Any], bindings: Iterable[BindingType]) -> Lines:
+    """The sheet with a screen's keys, as they are bound now.
+
+    Args:
+        screen: the one that takes the keys.
+        bindings: those to tell, in the order of the page.
+    """
+    order = [binding.id for binding in bindings if isinstance(binding, Binding)]
+    active = [active.binding for active in screen.active_bindings.values()]
+    bound = sorted(
+        (b for b in active if b.id in order), key=lambda b: (order.index(b.id), len(b.key))
+    )
+    return Lines("keys", help_lines(bound), "?")
 
 
 def help_lines(bindings: Iterable[Binding]) -> list[Row]:

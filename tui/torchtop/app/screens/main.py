@@ -144,11 +144,6 @@ class MainScreen(Requests, Screen[None]):
 
     def action_help(self) -> None:
         """The keys."""
-        from torchtop.app.screens.lines import Lines, help_lines
+        from torchtop.app.screens.lines import key_sheet
 
-        order = [binding.id for binding in BINDINGS]
-        active = [active.binding for active in self.active_bindings.values()]
-        bound = sorted(
-            (b for b in active if b.id in order), key=lambda b: (order.index(b.id), len(b.key))
-        )
-        self.app.push_screen(Lines("keys", help_lines(bound), "?"))
+        self.app.push_screen(key_sheet(self, BINDINGS))

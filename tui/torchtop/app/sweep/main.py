@@ -9,19 +9,24 @@ from typing import Any, ClassVar, Protocol
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.screen import Screen
 
 from torchtop.app.base import TerminalApp, show
+from torchtop.app.keys import DISPLAY, PROGRAM
 from torchtop.app.panes.pane import Rows
 from torchtop.app.sweep import rows
 from torchtop.app.sweep.rows import Seen
 from torchtop.app.terminal import Terminal
 from torchtop.app.text import Row
+from torchtop.app.thrift import Front, ThriftyCompositor
 from torchtop.app.view import View
 from torchtop.session.follow import Follower
 from torchtop.session.paths import SessionError, sessions_root
 from torchtop.session.sweeps import SweepPaths, read_sweep
 
 _LOOK_EVERY_S = 1.0
+
+_SWEEP = Binding.Group("sweep")
 
 
 class Measuring(Protocol):
@@ -129,6 +134,24 @@ class Table(Rows):
         self.redraw()
 
 
+class SweepScreen(Screen[None]):
+    """The only screen that is not a modal.
+
+    Args:
+        front: what the terminal shows.
+    """
+
+    def __init__(self, front: Front) -> None:
+        super().__init__()
+        self._compositor = ThriftyCompositor(front)
+
+
+def _bind(key: str, action: str, tooltip: str, group: Binding.Group) -> Binding:
+    """A binding; its id, by which it can be remapped, is made from its first key."""
+    name = f"torchtop.sweep.{key.partition(',')[0]}"
+    return Binding(key, action, tooltip, tooltip=tooltip, id=name, group=group)
+
+
 class SweepApp(TerminalApp):
     """Shows a sweep until the user leaves.
 
@@ -140,16 +163,18 @@ class SweepApp(TerminalApp):
     CSS = "* { scrollbar-size: 0 0; } Screen { layout: vertical; overflow: hidden; }"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q", "leave", "quit", id="sweep.quit", tooltip="leave the screen"),
-        Binding("x", "stop", "stop", id="sweep.stop", tooltip="stop; what was measured is kept"),
-        Binding("l", "detach", "leave", id="sweep.leave", tooltip="leave; measuring goes on"),
-        Binding("escape", "stay", "stay", show=False),
-        Binding("down,j", "move(1)", "down", show=False),
-        Binding("up,k", "move(-1)", "up", show=False),
-        Binding("pagedown,space", "move(10)", "page down", show=False),
-        Binding("pageup", "move(-10)", "page up", show=False),
-        Binding("home", "move(-100000)", "start", show=False),
-        Binding("end", "move(100000)", "end", show=False),
+        _bind("q,ctrl+c", "leave", "leave; asks first while something is measured", _SWEEP),
+        _bind("l", "detach", "leave; measuring goes on", _SWEEP),
+        _bind("x", "stop", "stop measuring; what was measured is kept", _SWEEP),
+        _bind("escape", "stay", "stay, where the screen has asked", _SWEEP),
+        _bind("down,j", "move(1)", "down", DISPLAY),
+        _bind("up,k", "move(-1)", "up", DISPLAY),
+        _bind("pagedown,space", "move(10)", "page down", DISPLAY),
+        _bind("pageup", "move(-10)", "page up", DISPLAY),
+        _bind("home", "move(-100000)", "to the start", DISPLAY),
+        _bind("end", "move(100000)", "to the end", DISPLAY),
+        _bind("question_mark", "help", "these keys", PROGRAM),
+        _bind("ctrl+l", "redraw", "paint everything again", PROGRAM),
     ]
 
     def __init__(self, paths: SweepPaths, measuring: Measuring, **options: Any) -> None:
@@ -159,6 +184,10 @@ class SweepApp(TerminalApp):
         self.asking = False
         self._measuring = measuring
         self._reader = Reader(paths, measuring, self.post_message)
+
+    def get_default_screen(self) -> Screen[None]:
+        """One that sheets may lie over."""
+        return SweepScreen(self.front)
 
     def compose(self) -> ComposeResult:
         """Line, table, line."""
@@ -176,7 +205,7 @@ class SweepApp(TerminalApp):
         self._redraw()
 
     def _redraw(self) -> None:
-        for each in self.query(Rows):
+        for each in self.screen_stack[0].query(Rows):  # a sheet may lie over it
             each.redraw()
 
     def action_move(self, lines: int) -> None:
@@ -195,6 +224,16 @@ class SweepApp(TerminalApp):
         """Take no answer."""
         self.asking = False
         self._redraw()
+
+    def action_help(self) -> None:
+        """The keys."""
+        from torchtop.app.screens.lines import key_sheet
+
+        self.push_screen(key_sheet(self.screen, self.BINDINGS))
+
+    def action_redraw(self) -> None:
+        """Paint everything again, over what another program has written."""
+        self.redraw()
 
     def action_stop(self) -> None:
         """Stop measuring; the screen stays until the run has ended."""

@@ -67,9 +67,9 @@ def footer(seen: Seen, asking: bool, cells: int) -> Row:
     if asking:
         keys = {"l": "leave, measuring goes on", "x": "stop", "Esc": "stay"}
     elif seen.live:
-        keys = {"↑↓": "scroll", "x": "stop", "q": "quit"}
+        keys = {"↑↓": "scroll", "x": "stop", "?": "help", "q": "quit"}
     else:
-        keys = {"↑↓": "scroll", "q": "quit"}
+        keys = {"↑↓": "scroll", "?": "help", "q": "quit"}
     spans: list[Span] = []
     for key, what in keys.items():
         spans += [(f" {key}", "key"), (f" {what} ", "dim")]
