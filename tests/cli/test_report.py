@@ -56,7 +56,10 @@ def test_a_sweep_by_its_id_and_by_its_path(typed: Typed, tmp_path: Path, referen
     ("words", "told"),
     [
         ([], "no sessions"),
-        (["nosuch"], "no sessions"),
+        (
+            ["nosuch"],
+            "no session and no sweep is called nosuch; see: torchtop ls, or",
+        ),
         (["no/where"], "not a session directory"),
         (["home/sessions/newer"], "update torchtop"),
         (["home/sweeps/torn"], "cannot be read"),

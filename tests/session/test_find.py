@@ -10,8 +10,9 @@ import pytest
 
 from session.made import held_lock, kept, session
 from torchtop.cli import main
-from torchtop.session.find import find_session
+from torchtop.session.find import find_either, find_session
 from torchtop.session.paths import SessionError, list_sessions
+from torchtop.session.sweeps import new_sweep
 
 pytestmark = pytest.mark.usefixtures("own_home")
 
@@ -74,6 +75,34 @@ def test_what_cannot_be_found_is_told_in_one_line(
 
     assert str(told.value).startswith(message)
     assert str(told.value).isprintable()
+
+
+def test_what_was_looked_for_is_told_where_there_are_no_sessions() -> None:
+    with pytest.raises(SessionError, match="no session is called nosuch: .* with: torchtop run"):
+        find_session("nosuch")
+
+
+def test_a_sweep_is_no_session_but_is_told_as_what_it_is() -> None:
+    sweep = new_sweep("model")
+    sweep.plan.write_text("{}")
+
+    with pytest.raises(SessionError, match=f"a sweep is: torchtop report {sweep.id}"):
+        find_session(sweep.id[:-1])
+    assert find_either(sweep.id[:-1]) == sweep
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_where_sessions_and_sweeps_are_taken_both_are_told(own_home: Path, others: bool) -> None:
+    if others:
+        kept(own_home, "20260101-000000-a-1111")
+        new_sweep("model").plan.write_text("{}")
+
+    with pytest.raises(SessionError) as told:
+        find_either("no\x1bsuch")
+    assert str(told.value).startswith("no session and no sweep is called no?such; see: torchtop ls")
+    assert "torchtop sweep --list" in str(told.value)
+    with pytest.raises(SessionError, match=r"no session\.json in it\), and not a sweep's"):
+        find_either("no/such")
 
 
 def test_where_there_are_no_sessions_it_says_how_to_start_one() -> None:

@@ -37,6 +37,7 @@ def test_a_sweep_is_found_by_id_by_its_start_and_by_path() -> None:
     ("reference", "line"),
     [
         (None, "there are no sweeps yet; start one with: torchtop sweep WORKLOAD"),
+        ("nope", "no sweep is called nope: there are no sweeps yet"),
         ("x/y", "is not a sweep's directory"),
     ],
 )
@@ -50,7 +51,7 @@ def test_a_name_that_fits_none_or_several_is_told() -> None:
 
     with pytest.raises(SessionError, match="fits 2 sweeps"):
         find_sweep(first.id[:8])
-    with pytest.raises(SessionError, match="no sweep is called nope"):
+    with pytest.raises(SessionError, match="no sweep is called nope; see: torchtop sweep --list"):
         find_sweep("nope")
     assert {paths.id for paths in list_sweeps()} == {first.id, second.id}
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from torchtop.commands.errors import UsageError
 from torchtop.commands.text import safe
 from torchtop.launch.sweep import leftovers
-from torchtop.session.find import find_session, shown
+from torchtop.session.find import find_either, shown
 from torchtop.session.locks import is_locked
 from torchtop.session.paths import SessionError, SessionPaths, describe, is_running, list_sessions
-from torchtop.session.sweeps import SweepPaths, find_sweep, list_sweeps, sweeps_root
+from torchtop.session.sweeps import SweepPaths, list_sweeps, sweeps_root
 from torchtop.session.tail import Tail
 from torchtop.session.values import child
 
@@ -76,26 +76,15 @@ def _find(reference: str) -> _Chosen:
     Raises:
         SessionError: nothing, or more than one.
     """
-    ids = [*(s.id for s in list_sessions()), *(s.id for s in list_sweeps())]
-    fits = [each for each in ids if each.startswith(reference)]
-    if reference and len(fits) > 1 and reference not in fits:
+    found = find_either(reference)
+    if isinstance(found, SessionPaths):
+        return _Chosen(found, (found,))
+    if found.root.parent != sweeps_root():
         raise SessionError(
-            f"{shown(reference)} fits {len(fits)} sessions and sweeps; give more of the id"
+            f"{shown(str(found.root))} is not among the sweeps in {sweeps_root()}; "
+            "delete a copy by hand"
         )
-    try:
-        session = find_session(reference)
-    except SessionError as error:
-        try:
-            sweep = find_sweep(reference)
-        except SessionError:
-            raise error from None
-        if sweep.root.parent != sweeps_root():
-            raise SessionError(
-                f"{shown(str(sweep.root))} is not among the sweeps in {sweeps_root()}; "
-                "delete a copy by hand"
-            ) from None
-        return _Chosen(sweep, _by_sweep([sweep])[sweep.id])
-    return _Chosen(session, (session,))
+    return _Chosen(found, _by_sweep([found])[found.id])
 
 
 def _by_sweep(sweeps: Sequence[SweepPaths]) -> dict[str, tuple[SessionPaths, ...]]:

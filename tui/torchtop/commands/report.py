@@ -9,10 +9,10 @@ from pathlib import Path
 
 from torchtop.commands.export import new_file
 from torchtop.commands.text import safe
-from torchtop.session.find import find_session
+from torchtop.session.find import find_either
 from torchtop.session.load import load_paths
 from torchtop.session.paths import SessionError, SessionPaths, safe_name
-from torchtop.session.sweeps import SweepPaths, find_sweep, read_sweep
+from torchtop.session.sweeps import SweepPaths, read_sweep
 
 
 def run(args: argparse.Namespace) -> int:
@@ -22,30 +22,13 @@ def run(args: argparse.Namespace) -> int:
             "a report is drawn by Matplotlib, which is not installed: "
             "pip install 'torchtop[report]'; without plots: torchtop show"
         )
-    found = find(args.session)
+    found = find_either(args.session)
     text = _of_session(found) if isinstance(found, SessionPaths) else _of_sweep(found)
     path = Path(args.output or f"{safe_name(found.id, 100)}.html")
     with new_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
     print(safe(path))
     return 0
-
-
-def find(reference: str | None) -> SessionPaths | SweepPaths:
-    """The session that a reference names, else the sweep; the latest session for None.
-
-    Raises:
-        SessionError: there is neither.
-    """
-    try:
-        return find_session(reference)
-    except SessionError as error:
-        if reference is None:
-            raise
-        try:
-            return find_sweep(reference)
-        except SessionError:
-            raise error from None
 
 
 def _of_session(paths: SessionPaths) -> str:

@@ -178,10 +178,11 @@ def find_sweep(reference: str | None) -> SweepPaths:
             return paths
         raise SessionError(f"{paths.root} is not a sweep's directory (no sweep.json in it)")
     known = list_sweeps()
-    if not known:
-        raise SessionError("there are no sweeps yet; start one with: torchtop sweep WORKLOAD")
+    none = "there are no sweeps yet; start one with: torchtop sweep WORKLOAD"
     if not reference:
-        return known[0]
+        if known:
+            return known[0]
+        raise SessionError(none)
     hits = [s for s in known if s.id == reference] or [
         s for s in known if s.id.startswith(reference)
     ]
@@ -190,7 +191,8 @@ def find_sweep(reference: str | None) -> SweepPaths:
     shown = "".join(c if c.isprintable() else "?" for c in reference)[:200]
     if hits:
         raise SessionError(f"{shown} fits {len(hits)} sweeps; give more of the id")
-    raise SessionError(f"no sweep is called {shown}; the latest is {known[0].id}")
+    told = f"no sweep is called {shown}"
+    raise SessionError(f"{told}; see: torchtop sweep --list" if known else f"{told}: {none}")
 
 
 def read_sweep(paths: SweepPaths) -> dict[str, Any]:
