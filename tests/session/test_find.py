@@ -78,7 +78,7 @@ def test_what_cannot_be_found_is_told_in_one_line(
 
 
 def test_what_was_looked_for_is_told_where_there_are_no_sessions() -> None:
-    with pytest.raises(SessionError, match="no session is called nosuch: .* with: torchtop run"):
+    with pytest.raises(SessionError, match=r"no session is called nosuch: .* with: torchtop run"):
         find_session("nosuch")
 
 
