@@ -82,6 +82,31 @@ class TestListing:
             await d.press("slash", "question_mark")  # a character like any other of a filter
             await d.until(lambda: browser(d).shown.text == "?")
 
+    @pytest.mark.parametrize("size", [SMALL, LARGE])
+    async def test_no_unit_of_a_rate_can_be_read_as_seconds(
+        self, tmp_path: Path, size: tuple[int, int]
+    ) -> None:
+        async with driven(tmp_path, size=size) as d:
+            for name, rates in (
+                ("steps", {"samples_per_s": None, "steps_per_s": 1219.5}),
+                ("tokens", {"samples_per_s": None, "tokens_per_s": 99_100.0}),
+                ("samples", {"samples_per_s": 19.5}),
+            ):
+                root = d.controller.root / f"20261127-{name}"
+                ended(root, 2000.0, name=name, workload=name, throughput=rates)
+            await opened(d, 4)
+            by_name = {row.split()[0]: row for row in listed(d)}
+            assert " 1 220 steps/s " in by_name["steps"]
+            assert " 99 100 tok/s " in by_name["tokens"]
+            assert " 19.5 " in by_name["samples"] and "samples/s" in d.text  # the column's title
+            # likewise the baseline of a workload, under the list
+            await d.press("end")
+            await d.until(lambda: under_cursor(d).startswith("20261127"))
+            await d.until(lambda: not re.search(r"\d [st]/s", d.text))
+            await d.press("b")
+            await d.shows("● ", re.sub(r"2026\d*-", "", under_cursor(d)))
+            await d.until(lambda: re.search(r"● \w+ [0-9. ]+ (samples|tokens|steps)/s", d.text))
+
     async def test_the_cursor_stays_on_its_session_when_others_come(self, tmp_path: Path) -> None:
         async with driven(tmp_path) as d:
             record(d, "straggler")

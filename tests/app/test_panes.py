@@ -400,6 +400,29 @@ class TestThroughput:
         shown = text(view, "throughput", 60, 8)
         assert "step 30/30" in shown and "100 %" in shown
 
+    @pytest.mark.parametrize(("width", "height"), [(30, 3), (60, 8), (60, 20)])
+    def test_what_is_not_known_takes_no_room(
+        self, view_of: Callable[[str], View], width: int, height: int
+    ) -> None:
+        starting = view_of("starting").snapshot
+        assert starting is not None
+        nothing = {"steps": 0, "step": None, "throughput": {"samples_per_s": None}, "progress": {}}
+        view = View(snapshot=replace(starting, analysis=nothing))
+        assert text(view, "throughput", width, height).split() == ["nothing", "measured", "yet"]
+        # once there are steps, of a run whose length and batches nothing tells
+        view = TestBeforeTheVerdict.with_analysis(
+            view, step=411, steps=412, throughput={"steps_per_s": 19.5}
+        )
+        shown = text(view, "throughput", width, height)
+        assert "19.5 steps/s" in shown and "step 412" in shown
+        assert "unknown" not in shown and "–" not in shown
+        assert plain(throughput.aside(view, width)) == ""  # not twice
+        view = TestBeforeTheVerdict.with_analysis(view, throughput={}, step=None, steps=412)
+        assert text(view, "throughput", width, height).split() == ["rate", "not", "known"]
+        # and before the first step of a run that has told its length
+        view = TestBeforeTheVerdict.with_analysis(view, steps=0, progress={"total_steps": 500})
+        assert "of 500 steps" in text(view, "throughput", width, height)
+
 
 class TestData:
     @pytest.mark.parametrize(("width", "height"), [(30, 3), (30, 5), (60, 6)])

@@ -10,7 +10,7 @@ from torchtop.app.charts.table import Column, header, layout, record
 from torchtop.app.format import NA, count, duration, rate
 from torchtop.app.text import Row, Span, clean, cut, fit, spread
 from torchtop.session.baselines import Baseline
-from torchtop.session.overview import LIVE, Entry
+from torchtop.session.overview import LIVE, UNITS, Entry
 
 STATES: dict[str, tuple[str, ...]] = {
     "all": (),
@@ -37,11 +37,14 @@ _COLUMNS = (
     Column("started", "started", 11, rank=1),
     Column("ran", "ran", 7, align=">", rank=3),
     Column("steps", "steps", 7, align=">", rank=5),
-    Column("rate", "samples/s", 9, align=">"),
+    Column("rate", "samples/s", 13, align=">"),
     Column("against", "against", 7, align=">", rank=4),
     Column("verdict", "verdict", 13, rank=2),
     Column("workload", "workload", 16, rank=6, stretch=1, most=30),
 )
+
+_UNITS = {"tokens/s": " tok/s", "steps/s": " steps/s"}
+"""What stands behind a rate that does not count in the column's own unit."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,6 @@ def _cells(entry: Entry, shown: Shown, chosen: bool) -> dict[str, list[Span]]:
         ("●" if is_base else " ", "ok"),
     ]
     text = "value" if chosen else ""
-    unit = "" if entry.unit in ("samples/s", "") else f" {entry.unit[0]}/s"
     return {
         "mark": mark,
         "name": [(cut(clean(entry.name, 200), 60), text)],
@@ -124,7 +126,7 @@ def _cells(entry: Entry, shown: Shown, chosen: bool) -> dict[str, list[Span]]:
         "started": [(started(entry.started_s), "dim")],
         "ran": [(duration(entry.wall_s), "dim")],
         "steps": [(count(entry.steps), "dim")],
-        "rate": [(rate(entry.rate) + unit, text)],
+        "rate": [(rate(entry.rate) + _UNITS.get(entry.unit, ""), text)],
         "against": [_against(entry, base)],
         "verdict": [(clean(entry.verdict, 40) or NA, _SEVERITIES.get(entry.severity, "dim"))],
         "workload": [(clean(entry.workload, 60) or NA, "dim")],
@@ -164,7 +166,8 @@ def detail(entry: Entry | None, baselines: Mapping[str, Baseline], width: int) -
     second: list[Span] = [("options  ", "dim"), (options or "the defaults", "")]
     base = baselines.get(entry.workload)
     if base is not None:
-        value = next(iter(base.rates.values()), None)
-        second = [*second, ("  ● ", "ok"), (f"{clean(base.name, 60)} {rate(value)}", "dim")]
+        name, value = next(iter(base.rates.items()), ("", None))
+        told = f"{clean(base.name, 60)} {rate(value)} {UNITS.get(name, '')}".rstrip()
+        second = [*second, ("  ● ", "ok"), (told, "dim")]
     told = clean(entry.problem or entry.headline, 400)
     return [fit(first, width), fit(second, width), fit([(told or "no verdict", "dim")], width)]

@@ -27,7 +27,7 @@ _SCALE_FROM = 4
 def aside(view: View, width: int) -> list[Span]:
     """The speed-up against the baseline, and steps a second."""
     throughput = child(view.snapshot.analysis if view.snapshot else None, "throughput")
-    steps = known(throughput.get("steps_per_s"))
+    steps = known(throughput.get("steps_per_s")) if _in_samples_or_tokens(throughput) else None
     found = _speed_up(view)
     parts: list[list[Span]] = []
     if found is not None:
@@ -45,10 +45,11 @@ def body(view: View, width: int, height: int) -> list[Row]:
     analysis = snapshot.analysis if snapshot else None
     if snapshot is None or not analysis:
         return [fit([("nothing measured yet", "dim")], width)][:height]
-    rows = [_rate(snapshot, width)]
+    none = "rate not known" if known(analysis.get("steps")) else "nothing measured yet"
+    rows = [_rate(snapshot, width) or fit([(none, "dim")], width)]
     if height >= _BASELINE_FROM:
         rows += _baseline(view, snapshot, width)
-    tail = [_progress(view, snapshot, width), *_scalars(view, snapshot, width)]
+    tail = [*_progress(view, snapshot, width), *_scalars(view, snapshot, width)]
     tail = tail[: max(0, height - 1)]
     room = height - len(rows) - len(tail)
     whole = _whole_run(view, snapshot, width, min(10, room // 2)) if room >= 12 else []
@@ -124,20 +125,34 @@ def _baseline(view: View, snapshot: Snapshot, width: int) -> list[Row]:
 
 
 def _rate(snapshot: Snapshot, width: int) -> Row:
+    """In the units that are known; empty where none is."""
     throughput = child(snapshot.analysis, "throughput")
     samples, tokens = (throughput.get(f"{name}_per_s") for name in ("samples", "tokens"))
-    left: list[Span] = [(rate(samples), "big"), (" samples/s", "dim")]
+    if not _in_samples_or_tokens(throughput):
+        steps = throughput.get("steps_per_s")
+        told = known(steps) is not None
+        return fit([(rate(steps), "big"), (" steps/s", "dim")], width) if told else ()
+    left: list[Span] = []
+    if known(samples) is not None:
+        left = [(rate(samples), "big"), (" samples/s", "dim")]
     right: list[Span] = []
     if known(tokens) is not None:
-        right = [("  ", ""), (quantity(tokens), "big"), (" tokens/s", "dim")]
+        right = [("  " if left else "", ""), (quantity(tokens), "big"), (" tokens/s", "dim")]
     elif (world := len(records(snapshot.analysis, "ranks"))) > 1:
         each = known(samples)
         if each is not None:
             right = [(rate(each / world), ""), (" a rank", "dim")]
+    if not left:
+        left, right = right, []
     alone: list[Span] = [("  each alone", "warn")] if _train_alone(snapshot) else []
     if row_width([*left, *right, *alone]) < width:
         right += alone
     return spread(left, right, width)
+
+
+def _in_samples_or_tokens(throughput: Mapping[str, Any]) -> bool:
+    """Whether a rate is known in more than steps, which then stand beside it."""
+    return any(known(throughput.get(f"{name}_per_s")) is not None for name in ("samples", "tokens"))
 
 
 def _train_alone(snapshot: Snapshot) -> bool:
@@ -168,16 +183,20 @@ def _chart(view: View, snapshot: Snapshot, width: int, rows: int) -> list[Row]:
     return chart
 
 
-def _progress(view: View, snapshot: Snapshot, width: int) -> Row:
+def _progress(view: View, snapshot: Snapshot, width: int) -> list[Row]:
+    """How far the run has come: what is known of it, which may be nothing."""
     analysis = snapshot.analysis
     progress = child(analysis, "progress")
     last = known(progress.get("step"))
     last = known((analysis or {}).get("step")) if last is None else last
     steps = None if last is None else last + 1  # steps are numbered from 0
     total = known(progress.get("total_steps"))
-    left: list[Span] = [("step ", "dim"), (count(steps), "value")]
+    left: list[Span] = [("step ", "dim"), (count(steps), "value")] if steps is not None else []
     if total is None:
-        return spread(left, _epoch(snapshot, progress) or [("of unknown", "faint")], width)
+        epoch = _epoch(snapshot, progress)
+        return [spread(left, epoch, width)] if left or epoch else []
+    if not left:
+        return [fit([("of ", "dim"), (count(total), "value"), (" steps", "dim")], width)]
     left.append((f"/{count(total)}", "dim"))
     done, eta = ratio(steps, total), known(progress.get("eta_s"))
     right: list[Span] = []
@@ -189,9 +208,8 @@ def _progress(view: View, snapshot: Snapshot, width: int) -> Row:
         right.insert(0, (share, "value"))
         room -= len(share)
     bar = min(40, room - 2)
-    return spread(
-        [*left, (" ", ""), *meter(done, bar if bar > 3 else 0, view.glyphs, "ok")], right, width
-    )
+    drawn = meter(done, bar if bar > 3 else 0, view.glyphs, "ok")
+    return [spread([*left, (" ", ""), *drawn], right, width)]
 
 
 def _epoch(snapshot: Snapshot, progress: Mapping[str, Any]) -> list[Span]:
