@@ -18,6 +18,7 @@ ROW: dict[str, Any] = {
     "steps": 45_000,
     "samples_per_s": 1500.0,
     "verdict": "STRAGGLER",
+    "stage": None,
 }
 
 

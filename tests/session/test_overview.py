@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from session.made import held_lock, session, write
+from session.made import held_lock, kept, session, write
 from session.made_summary import ended
 from torchtop.cli import main
 from torchtop.session.baselines import Watched, mark, read_baselines, unmark
@@ -45,6 +45,59 @@ class TestEntry:
         assert (entry.state, entry.steps, entry.rate) == ("detached", 7, 9.0)
         assert (entry.unit, entry.verdict) == ("tokens/s", "DATA")
         assert entry.live
+
+    @pytest.mark.parametrize(
+        ("changes", "live", "lost"),
+        [
+            ({"steps": 4, "warming_up": True}, "warming up", "too short"),
+            ({"steps": 0, "warming_up": True}, "no step yet", "no step"),
+            ({"steps": None, "warming_up": True}, "no step yet", "no step"),
+            ({"steps": 400, "warming_up": False}, "UNDECIDED", "UNDECIDED"),
+            ({"steps": 0, "probe": {"disabled": "x"}}, "UNDECIDED", "UNDECIDED"),
+            ({"steps": 0, "verdict": {"kind": "HUNG"}}, "HUNG", "HUNG"),
+            ({"steps": 4, "warming_up": "x", "verdict": []}, "–", "–"),
+        ],
+    )
+    def test_what_has_no_verdict_yet_is_told_as_what_it_is_at(
+        self,
+        home: Path,
+        changes: dict[str, Any],
+        live: str,
+        lost: str,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        paths = kept(home, "20260101-000000-a-1111", wall_s=1000.0)
+        told = {"kind": "analysis", "verdict": {"kind": "UNDECIDED", "headline": "h"}, **changes}
+        write(paths.analysis, "analyst", told)
+
+        def listed() -> tuple[str, dict[str, Any]]:
+            assert main(["ls"]) == 0
+            line = capsys.readouterr().out.splitlines()[1]
+            assert main(["ls", "--json"]) == 0
+            return line, json.loads(capsys.readouterr().out)["sessions"][0]
+
+        with held_lock(paths.node("host-a").lock):
+            line, row = listed()
+            entry = entry_of(paths)
+        assert line.endswith(f"  {live}") and (entry.stage or entry.verdict or "–") == live
+        assert row["stage"] == (live if live.islower() else None)
+        kind = told["verdict"]
+        assert row["verdict"] == (kind.get("kind") if isinstance(kind, dict) else None)
+        # once its supervisor is gone
+        line, row = listed()
+        entry = entry_of(paths)
+        assert line.endswith(f"  {lost}") and (entry.stage or entry.verdict or "–") == lost
+        assert row["stage"] == (lost if lost.islower() else None)
+
+    @pytest.mark.parametrize(("seconds", "stage"), [(0.0, "too short"), (12.0, "")])
+    def test_one_that_has_ended_before_there_was_a_verdict_was_too_short(
+        self, home: Path, seconds: float, stage: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        verdict = {"kind": "UNDECIDED", "headline": "h", "seconds": seconds}
+        root = ended(home / "sessions" / "s", 8000.0, verdict=verdict)
+        assert entry_of(SessionPaths(root)).stage == stage
+        assert main(["ls"]) == 0
+        assert capsys.readouterr().out.splitlines()[1].endswith(stage or "UNDECIDED")
 
     def test_show_tells_a_running_ones_first_minute_too(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

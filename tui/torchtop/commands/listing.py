@@ -15,7 +15,7 @@ from torchtop.commands.text import duration, named, number, safe, table
 from torchtop.launch.processes import is_running
 from torchtop.launch.sweep import Marked, all_leftovers, is_of, unseen
 from torchtop.session.ephemeral import discard_forgotten
-from torchtop.session.overview import standing
+from torchtop.session.overview import stage_of, standing
 from torchtop.session.paths import (
     Liveness,
     SessionError,
@@ -76,7 +76,7 @@ _COLUMNS: dict[str, Callable[[dict[str, Any]], object]] = {
     "RAN": lambda row: duration(known(row["wall_s"])),
     "STEPS": lambda row: number(known(row["steps"])),
     "SAMPLES/S": lambda row: number(known(row["samples_per_s"])),
-    "VERDICT": lambda row: row["verdict"] or "–",
+    "VERDICT": lambda row: row["stage"] or row["verdict"] or "–",
 }
 
 
@@ -101,11 +101,14 @@ def _hidden_lines(hidden: list[Marked]) -> list[str]:
 
 
 def _row(paths: SessionPaths, left: list[Marked]) -> dict[str, Any]:
-    """What ``ls`` says of a session, without reading its records where a summary exists."""
+    """What ``ls`` says of a session, without reading its records where a summary exists.
+
+    ``stage`` is null, or says why ``verdict`` is UNDECIDED: see `torchtop.session.overview.Stage`.
+    """
     meta, summary = describe(paths), read_json(paths.summary) or {}
     alive = liveness(paths)
     status = {"live": "running", "starting": "starting", "lost": "lost"}.get(alive)
-    now = _now(paths) if alive in ("live", "lost") else {}
+    now = _now(paths, alive == "live") if alive in ("live", "lost") else {}
     if alive == "live" and meta.get("wall_s"):
         now["wall_s"] = time.time() - meta["wall_s"]
     return {
@@ -121,6 +124,7 @@ def _row(paths: SessionPaths, left: list[Marked]) -> dict[str, Any]:
         "steps": summary.get("steps"),
         "samples_per_s": child(summary, "throughput").get("samples_per_s"),
         "verdict": child(summary, "verdict").get("kind"),
+        "stage": stage_of(summary, live=False),
         **now,
         "pids": _pids(paths),
         "leftovers": [_process(p) for p in left if is_of(p, paths)],
@@ -146,7 +150,7 @@ def _process(of: Marked) -> dict[str, Any]:
     }
 
 
-def _now(paths: SessionPaths) -> dict[str, Any]:
+def _now(paths: SessionPaths, live: bool) -> dict[str, Any]:
     """How a session without an end stands, by its last analysis."""
     told = standing(paths)
     return {
@@ -154,6 +158,7 @@ def _now(paths: SessionPaths) -> dict[str, Any]:
         "steps": told["steps"],
         "samples_per_s": child(told, "throughput").get("samples_per_s"),
         "verdict": child(told, "verdict").get("kind"),
+        "stage": stage_of(told, live),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +16,9 @@ from torchtop.session.values import child, number
 State = Literal["starting", "running", "detached", "done", "failed", "stopped", "ended", "lost"]
 
 LIVE = ("starting", "running", "detached")
+
+Stage = Literal["no step yet", "warming up", "no step", "too short"]
+"""Why there is no verdict: as long as a session runs, and for one that runs no more."""
 
 _END_BYTES = 16 << 10
 
@@ -38,6 +41,7 @@ class Entry:
         device: cuda or cpu.
         options: those that were given, as text.
         verdict: its kind.
+        stage: what stands in the place of a verdict that cannot be known yet, or ever; or empty.
         severity: of the verdict.
         headline: of the verdict, or what ended the session.
         problem: why not all of it can be told.
@@ -56,6 +60,7 @@ class Entry:
     device: str = ""
     options: str = ""
     verdict: str = ""
+    stage: str = ""
     severity: str = ""
     headline: str = ""
     problem: str = ""
@@ -120,6 +125,7 @@ def entry_of(paths: SessionPaths) -> Entry:
         device=str(meta.get("device") or ""),
         options=" ".join(f"{key}={value}" for key, value in child(meta, "options").items()),
         verdict=str(verdict.get("kind") or ""),
+        stage=stage_of(told, state in LIVE) or "",
         severity=str(verdict.get("severity") or ""),
         headline=str(failure or verdict.get("headline") or ""),
         problem=str(meta.get("problem") or ""),
@@ -151,6 +157,8 @@ UNITS = {"samples_per_s": "samples/s", "tokens_per_s": "tokens/s", "steps_per_s"
 def standing(paths: SessionPaths) -> dict[str, Any]:
     """How a session without an end stands, by its last analysis; the names are a summary's.
 
+    One more is `warming_up`, as in the analysis.
+
     Its steps are those that the ranks have counted: one that is lost had no last analysis.
     """
     records = last_analyses(paths)
@@ -159,5 +167,29 @@ def standing(paths: SessionPaths) -> dict[str, Any]:
     return {
         "wall_s": (ran[-1] - ran[0]) / 1e9 if ran else None,
         "steps": max((last.get("steps"), finished_steps(paths)), key=lambda n: number(n) or 0),
-        **{name: last.get(name) for name in ("throughput", "step_ms", "phases", "verdict")},
+        **{name: last.get(name) for name in _OF_THE_LAST},
     }
+
+
+_OF_THE_LAST = ("throughput", "step_ms", "phases", "verdict", "warming_up", "probe")
+
+
+def stage_of(told: Mapping[str, Any], live: bool) -> Stage | None:
+    """What a session is at that has no verdict because too little of it was measured.
+
+    Args:
+        told: its summary, or what `standing` says of it.
+        live: whether it may still be running.
+
+    Returns:
+        None where there is a verdict, and where another reason keeps it from being made.
+    """
+    verdict = child(told, "verdict")
+    if verdict.get("kind") != "UNDECIDED" or child(told, "probe").get("disabled"):
+        return None
+    if not number(told.get("steps")):
+        return "no step yet" if live else "no step"
+    # In a summary warming up is an UNDECIDED that has held for no time at all.
+    if told.get("warming_up") is True or number(verdict.get("seconds")) == 0:
+        return "warming up" if live else "too short"
+    return None

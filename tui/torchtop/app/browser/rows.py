@@ -78,7 +78,7 @@ def passes(entry: Entry, state: str, text: str) -> bool:
     if wanted and entry.state not in wanted:
         return False
     line = f"{entry.paths.id} {entry.name} {entry.workload} {entry.state} {entry.verdict} "
-    line = f"{line}{entry.options} {entry.headline}".lower()
+    line = f"{line}{entry.stage} {entry.options} {entry.headline}".lower()
     return all(word in line for word in text.lower().split())
 
 
@@ -119,6 +119,7 @@ def _cells(entry: Entry, shown: Shown, chosen: bool) -> dict[str, list[Span]]:
         ("●" if is_base else " ", "ok"),
     ]
     text = "value" if chosen else ""
+    told = entry.stage or clean(entry.verdict, 40)
     return {
         "mark": mark,
         "name": [(cut(clean(entry.name, 200), 60), text)],
@@ -128,7 +129,7 @@ def _cells(entry: Entry, shown: Shown, chosen: bool) -> dict[str, list[Span]]:
         "steps": [(count(entry.steps), "dim")],
         "rate": [(rate(entry.rate) + _UNITS.get(entry.unit, ""), text)],
         "against": [_against(entry, base)],
-        "verdict": [(clean(entry.verdict, 40) or NA, _SEVERITIES.get(entry.severity, "dim"))],
+        "verdict": [(told or NA, _SEVERITIES.get(entry.severity, "dim"))],
         "workload": [(clean(entry.workload, 60) or NA, "dim")],
     }
 
