@@ -88,6 +88,33 @@ def test_what_is_old_goes_and_what_runs_or_is_young_stays(
     assert young_sweep.root.exists() and young.root.exists() and running.root.exists()
 
 
+def test_old_sessions_of_a_sweep_that_goes_on_stay_with_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # given a sweep of long ago that went on today, by its files and by what it says
+    resumed, told = swept("resumed"), swept("told", LONG_AGO_S)
+    write_json(told.result, {"cells": [], "updated_at": "2999-11-30T10:00:00+00:00"})
+    cells = [made(f"20260101-00000{n}-cell", sweep=resumed) for n in (1, 2)]
+    noted = made("20260101-000003-cell")  # as it says nothing of a sweep
+    resumed.runs.write_text(f'{{"kind":"started","cell":"a","session":"{noted.id}"}}\n')
+    other = made("20260101-000004-cell", sweep=told)
+    mine, orphan = made("20260101-000005-mine"), made("20260101-000006-orphan")
+    write_json(orphan.meta, {"id": orphan.id, "wall_s": LONG_AGO_S, "sweep": {"id": "gone"}})
+    assert main(["rm", "--older-than", "30d"]) == 0
+    printed = capsys.readouterr()
+    assert sorted(printed.out.splitlines()) == [f"deleted {mine.id}", f"deleted {orphan.id}"]
+    assert f"kept: 3 sessions of {resumed.id}, which is younger" in printed.err
+    assert f"kept: 1 session of {told.id}, which is younger and needs it" in printed.err
+    assert all(paths.root.exists() for paths in (*cells, noted, other, resumed, told))
+    # and there is nothing more to delete
+    assert main(["rm", "--older-than", "30d"]) == 0
+    assert capsys.readouterr().out == "nothing else is that old\n"
+    # a sweep whose last update makes no sense is as old as its files
+    write_json(told.result, {"cells": [], "updated_at": ["x"]})
+    assert main(["rm", "--older-than", "30d"]) == 0
+    assert capsys.readouterr().out == f"deleted {told.id} and its 1 session\n"
+
+
 def test_a_start_that_fits_sessions_and_a_sweep_deletes_none_of_them(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import shutil
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from torchtop.commands.errors import UsageError
@@ -16,7 +18,14 @@ from torchtop.commands.text import safe
 from torchtop.launch.sweep import leftovers
 from torchtop.session.find import find_either, shown
 from torchtop.session.locks import is_locked
-from torchtop.session.paths import SessionError, SessionPaths, describe, is_running, list_sessions
+from torchtop.session.paths import (
+    SessionError,
+    SessionPaths,
+    describe,
+    is_running,
+    list_sessions,
+    read_json,
+)
 from torchtop.session.sweeps import SweepPaths, list_sweeps, sweeps_root
 from torchtop.session.tail import Tail
 from torchtop.session.values import child
@@ -44,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "session", nargs="*", metavar="SESSION|SWEEP", help="id, start of one, or path"
     )
     parser.add_argument(
-        "--older-than", metavar="AGE", help="all that are, such as 12h, 30d; what runs stays"
+        "--older-than",
+        metavar="AGE",
+        help="all that are, such as 12h, 30d; what runs stays, and the sessions of younger sweeps",
     )
 
 
@@ -55,13 +66,16 @@ def run(args: argparse.Namespace) -> int:
         if why := _in_use(each):
             raise UsageError(why)
     if args.older_than:
-        for each in _older_than(time.time() - _age_s(args.older_than)):
+        old, kept = _older_than(time.time() - _age_s(args.older_than))
+        for each in old:
             if why := _in_use(each):
-                print(f"torchtop: kept: {safe(why)}", file=sys.stderr)
+                kept.append(why)
             else:
                 chosen.append(each)
+        for why in kept:
+            print(f"torchtop: kept: {safe(why)}", file=sys.stderr)
         if not chosen:
-            print("nothing is that old")
+            print("nothing else is that old" if kept else "nothing is that old")
             return 0
     if not chosen:
         raise UsageError("say which sessions, or --older-than 30d")
@@ -102,14 +116,25 @@ def _by_sweep(sweeps: Sequence[SweepPaths]) -> dict[str, tuple[SessionPaths, ...
     return made
 
 
-def _older_than(limit_s: float) -> list[_Chosen]:
-    """The sweeps and the sessions from before a moment (in Unix time)."""
-    old_sweeps = [sweep for sweep in list_sweeps() if _measured_s(sweep) < limit_s]
-    made = _by_sweep(old_sweeps)
-    sweeps = [_Chosen(sweep, made[sweep.id]) for sweep in old_sweeps]
-    with_them = {session for sweep in sweeps for session in sweep.sessions}
-    old = (s for s in list_sessions() if s not in with_them and _made_s(s) < limit_s)
-    return [*sweeps, *(_Chosen(session, (session,)) for session in old)]
+def _older_than(limit_s: float) -> tuple[list[_Chosen], list[str]]:
+    """The sweeps and the sessions from before a moment (in Unix time), and what stays for a sweep.
+
+    A sweep and its sessions are as old as what was last measured in it: it is told by them.
+    """
+    sweeps = list_sweeps()
+    made = _by_sweep(sweeps)
+    old = [_Chosen(s, made[s.id]) for s in sweeps if _measured_s(s) < limit_s]
+    ages = {session: _made_s(session) for session in list_sessions()}
+    kept = []
+    for sweep in sweeps:
+        before = [session for session in made[sweep.id] if ages.get(session, limit_s) < limit_s]
+        if before and all(each.what != sweep for each in old):
+            many = f"{len(before)} session{'' if len(before) == 1 else 's'}"
+            them = "it" if len(before) == 1 else "them"
+            kept.append(f"{many} of {sweep.id}, which is younger and needs {them}")
+    swept = {session for sessions in made.values() for session in sessions}
+    alone = (s for s, made_s in ages.items() if s not in swept and made_s < limit_s)
+    return [*old, *(_Chosen(session, (session,)) for session in alone)], kept
 
 
 def _in_use(each: _Chosen) -> str | None:
@@ -147,7 +172,11 @@ def _made_s(paths: SessionPaths) -> float:
 
 def _measured_s(paths: SweepPaths) -> float:
     """When something was last measured in a sweep, in Unix time."""
-    return _changed_s([paths.plan, paths.runs])
+    changed = _changed_s([paths.plan, paths.runs])
+    told = (read_json(paths.result) or {}).get("updated_at")
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        return max(changed, datetime.fromisoformat(told).timestamp())  # type: ignore[arg-type]
+    return changed
 
 
 def _changed_s(files: Sequence[Path]) -> float:
