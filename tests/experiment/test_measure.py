@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 
+from torchtop.cli import main
 from torchtop.experiment.accounting import Measured, explain
 from torchtop.experiment.costs import Costs
 from torchtop.experiment.measure import run_of
-from torchtop.experiment.steps import NotMeasuredError, read_steps
+from torchtop.experiment.steps import NotMeasuredError, Recorded, read_steps
 from torchtop.session.paths import SessionPaths
 from torchtop.session.records import PHASES
+from torchtop.session.summary import build_summary
 from torchtop.session.tail import SessionTail
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "sessions"
@@ -84,6 +89,62 @@ def test_two_gpus_against_one_as_measured_by_hand() -> None:
     assert max(points, key=lambda key: points[key]) == "launch"
     assert 4 < points["exposed_comm"] < 8
     assert abs(points["other"]) < 5
+
+
+def rewritten(root: Path, name: str, change: Callable[[dict[str, Any]], None]) -> SessionPaths:
+    """A copy of a recording in which records of its ranks are others."""
+    shutil.copytree(FIXTURES / name, root)
+    for file in (root / "ranks").glob("*.jsonl"):
+        records = [json.loads(line) for line in file.read_text().splitlines()]
+        for record in records:
+            change(record)
+        file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return SessionPaths(root)
+
+
+def test_where_batches_differ_all_steps_count_and_show_says_the_same(tmp_path: Path) -> None:
+    # given ranks whose batches are larger in the steps that are only counted
+    def more(record: dict[str, Any]) -> None:
+        if record["kind"] == "totals":
+            record["samples"] = record["samples"] * 3 // 2
+
+    paths = rewritten(tmp_path / "x", "comm-heavy", more)
+    assert main(["analyse", str(paths.root)]) == 0
+
+    run = run_of(paths, 10)["measured"]
+    before = measured("comm-heavy", 10)
+    assert run["samples_per_s"] == pytest.approx(1.5 * before["samples_per_s"], rel=0.01)
+    assert (run["batch"], run["step_ms"]) == (before["batch"], before["step_ms"])
+    told = build_summary(paths)["throughput"]["samples_per_s"]
+    assert run["samples_per_s"] == pytest.approx(told, rel=0.01)
+
+
+def test_where_every_step_is_recorded_their_own_batches_count(tmp_path: Path) -> None:
+    # given a last batch of each epoch that is smaller, and totals that reach into the warm-up
+    def less(record: dict[str, Any]) -> None:
+        if record["kind"] == "steps":
+            record["samples"] = [64 if step % 5 else 4 for step in record["step"]]
+        elif record["kind"] == "totals":
+            record["samples"] = 1_000_000
+
+    paths = rewritten(tmp_path / "x", "resnet50-cifar10", less)
+    recorded = read_steps(SessionTail(paths).poll(), 20)
+    some = Recorded(recorded.ranks, recorded.steps[:50])
+    assert some.count == 49
+    sizes = [2 * (64 if step.step % 5 else 4) for step in some.steps[1:]]
+    assert some.per_s("samples") == pytest.approx(1e3 * fmean(sizes) / some.step_ms)
+    assert some.usual("samples") == 128
+
+
+def test_totals_of_a_rank_that_does_not_know_its_samples_leave_the_recorded(
+    tmp_path: Path,
+) -> None:
+    def unknown(record: dict[str, Any]) -> None:
+        if record["kind"] == "totals":
+            record["samples"] = None
+
+    run = run_of(rewritten(tmp_path / "x", "comm-heavy", unknown), 20)["measured"]
+    assert run["samples_per_s"] == pytest.approx(run["batch"] / run["step_ms"] * 1e3)
 
 
 def test_a_session_that_is_too_short_says_so() -> None:

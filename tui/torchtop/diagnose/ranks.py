@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -35,6 +36,33 @@ class Totals(NamedTuple):
     host_us: float
     samples: float | None
     tokens: float | None
+
+
+def read_totals(record: dict[str, Any]) -> Totals:
+    """A ``totals`` record.
+
+    Raises:
+        ValueError: a number that it cannot do without is missing.
+    """
+    start, end = integer(record.get("from_step")), integer(record.get("to_step"))
+    steps, host = integer(record.get("steps")), number(record.get("host_us"))
+    if start is None or end is None or steps is None or host is None:
+        raise ValueError("a totals record without its numbers")
+    mono_ns = integer(record.get("mono_ns")) or 0
+    samples, tokens = number(record.get("samples")), number(record.get("tokens"))
+    return Totals(mono_ns, start, end, steps, host, samples, tokens)
+
+
+def mean_fed(totals: Iterable[Totals], name: str) -> float | None:
+    """The samples or tokens of a rank's mean step, by its own count; None where that has none.
+
+    Batches differ, and few steps of a fast job are measured: those few say little of the rest.
+    """
+    told = [each for each in totals if each.steps]
+    counts = [getattr(each, name) for each in told]
+    if not told or None in counts:
+        return None
+    return float(sum(counts) / sum(each.steps for each in told))
 
 
 class Beat(NamedTuple):
@@ -140,27 +168,14 @@ class RankState:
         Raises:
             ValueError: a number that it cannot do without is missing.
         """
-        start, end = integer(record.get("from_step")), integer(record.get("to_step"))
-        steps, host = integer(record.get("steps")), number(record.get("host_us"))
-        if start is None or end is None or steps is None or host is None:
-            raise ValueError("a totals record without its numbers")
-        self.last_step = max(self.last_step, end - 1)
-        self.totals.append(
-            Totals(
-                integer(record.get("mono_ns")) or 0,
-                start,
-                end,
-                steps,
-                host,
-                number(record.get("samples")),
-                number(record.get("tokens")),
-            )
-        )
+        totals = read_totals(record)
+        self.last_step = max(self.last_step, totals.to_step - 1)
+        self.totals.append(totals)
         measured, told = integer(record.get("phase_steps")), record.get("own_us")
         if measured and isinstance(told, dict):
             known = {str(name): us for name, us in told.items() if number(us) is not None}
-            stamp = integer(record.get("mono_ns")) or 0
-            self.own.append(Own(stamp, measured, host * measured / max(1, steps), known))
+            whole_us = totals.host_us * measured / max(1, totals.steps)
+            self.own.append(Own(totals.mono_ns, measured, whole_us, known))
 
     def take_beat(self, record: dict[str, Any]) -> None:
         """Keep a ``beat`` record."""

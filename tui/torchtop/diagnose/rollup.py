@@ -9,7 +9,7 @@ from typing import Any
 from ..session.records import PHASES, UNKNOWN, latency_bucket
 from .devices import NodeState, gpu_value
 from .frontier import FRONTIER_PHASES, FrontierStep, Row, untold_us
-from .ranks import Totals
+from .ranks import Totals, mean_fed
 from .rows import integer, number
 from .verdict import Verdict
 from .window import row_lag_us
@@ -88,18 +88,12 @@ class Rollup:
     def _fed(self, name: str) -> int | None:
         """The samples or tokens of all steps, by the ranks' own counts; None where one has none.
 
-        Batches differ, and few steps of a fast job are measured: those few say little of the rest.
         What the ranks count ends a moment before or after the last measured step, so it is the
         mean of a step that is taken from it.
         """
-        means = []
-        for rank in self._ranks:
-            told = [totals for totals in self._totals.get(rank, ()) if totals.steps]
-            counts = [getattr(totals, name) for totals in told]
-            if not told or None in counts:
-                return None
-            means.append(sum(counts) / sum(totals.steps for totals in told))
-        return round(self._steps * sum(means)) if means else None
+        means = [mean_fed(self._totals.get(rank, ()), name) for rank in self._ranks]
+        known = [mean for mean in means if mean is not None]
+        return round(self._steps * sum(known)) if known and len(known) == len(means) else None
 
     def _add_row(self, rank: int, row: Row, pure_comm_us: int) -> None:
         sums = self._ranks.setdefault(

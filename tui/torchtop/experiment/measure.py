@@ -68,16 +68,14 @@ def _reason(paths: SessionPaths, summary: Mapping[str, Any]) -> str:
 
 def _measured(paths: SessionPaths, summary: Mapping[str, Any], warm_up: int) -> dict[str, Any]:
     recorded = read_steps(SessionTail(paths, skip=_NOT_RANKS).poll(), warm_up)
-    step_ms, batch = recorded.step_ms, recorded.per_step("samples")
-    tokens = recorded.per_step("tokens")
-    samples_per_s = None if batch is None else batch / step_ms * 1e3
+    samples_per_s = recorded.per_s("samples")
     power = _power_w(paths, recorded)
     return {
         "steps": recorded.count,
-        "batch": batch,
+        "batch": recorded.usual("samples"),
         "samples_per_s": samples_per_s,
-        "tokens_per_s": None if tokens is None else tokens / step_ms * 1e3,
-        "step_ms": step_ms,
+        "tokens_per_s": recorded.per_s("tokens"),
+        "step_ms": recorded.step_ms,
         "p50_ms": recorded.percentile_ms(0.50),
         "p95_ms": recorded.percentile_ms(0.95),
         "power_w": power,

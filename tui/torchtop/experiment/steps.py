@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from torchtop.diagnose.align import Aligner
 from torchtop.diagnose.frontier import FrontierStep, Row
+from torchtop.diagnose.ranks import Totals, mean_fed, read_totals
 from torchtop.diagnose.report import percentile
 from torchtop.diagnose.rows import integer, number, parse_steps
 from torchtop.diagnose.sampled import with_skipped
@@ -34,15 +36,17 @@ class RankFile:
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     peak_bytes: int | None = None
     loss: float | None = None
+    totals: list[Totals] = field(default_factory=list)
 
     def take(self, record: dict[str, Any]) -> None:
         """Take in one of its records; what is malformed is passed over."""
         kind = record.get("kind")
-        if kind == "steps":
-            try:
-                self.rows += parse_steps(record)
-            except ValueError:
-                return
+        if kind in ("steps", "totals"):
+            with contextlib.suppress(ValueError):
+                if kind == "steps":
+                    self.rows += parse_steps(record)
+                else:
+                    self.totals.append(read_totals(record))
         elif kind == "facts":
             self.facts.setdefault(str(record.get("subject")), {}).update(record)
         elif kind == "memory":
@@ -106,15 +110,40 @@ class Recorded:
         """A percentile (0..1) of the recorded steps."""
         return percentile(sorted(step.step_us for step in self.steps), part) / 1e3
 
-    def per_step(self, name: str) -> float | None:
-        """Samples or tokens of a step over all ranks; None where not known."""
-        sums: list[float] = []
-        for step in self.steps:
-            values = [getattr(row, name) for row in step.rows]
-            if None in values:
-                return None
-            sums.append(sum(values))
-        return median(sums)
+    def usual(self, name: str) -> float | None:
+        """Samples or tokens of the usual step over all ranks; None where not known."""
+        sums = self._recorded(name)
+        return None if sums is None else median(sums)
+
+    def per_s(self, name: str) -> float | None:
+        """Samples or tokens a second over all ranks; None where not known.
+
+        All steps count, those too that were not recorded: by the ranks' own totals of them.
+        """
+        mean = self._mean(name)
+        return None if mean is None else mean / self.step_ms * 1e3
+
+    def _mean(self, name: str) -> float | None:
+        """Samples or tokens of a mean step over all ranks."""
+        sums = self._recorded(name)
+        if sums is not None and len(sums) == self.count + 1:  # the span begins where the first ends
+            return fmean(sums[1:])
+        means = [mean_fed(self._within(file), name) for file in self.ranks.values()]
+        known = [mean for mean in means if mean is not None]
+        if len(known) == len(means):
+            return sum(known)
+        return None if sums is None else fmean(sums)
+
+    def _within(self, file: RankFile) -> list[Totals]:
+        """A rank's totals of the measured steps: those of these alone, if there are any."""
+        first, last = self.steps[0].step, self.steps[-1].step
+        over = [t for t in file.totals if t.to_step > first + 1 and t.from_step <= last]
+        return [t for t in over if t.from_step > first and t.to_step <= last + 1] or over
+
+    def _recorded(self, name: str) -> list[float] | None:
+        """Samples or tokens of each recorded step; None where they are not known of one."""
+        rows = [[getattr(row, name) for row in step.rows] for step in self.steps]
+        return None if any(None in values for values in rows) else [sum(v) for v in rows]
 
     def costs(self) -> Costs:
         """What a mean step consists of."""
