@@ -75,6 +75,16 @@ def test_the_loss_is_drawn_with_its_reasons() -> None:
     assert "━" not in drawn
 
 
+def test_a_note_is_told_to_its_end() -> None:
+    table = sweep(RUNS)
+    table["notes"] = ["the runs were too short for verdicts " * 4 + "give --steps 20"]
+
+    rows = body(Seen(table), 80)
+    notes = [row for row in text(rows) if "too short" in row or "--steps" in row]
+    assert len(notes) > 1 and all(len(row) <= 79 for row in notes)
+    assert " ".join(notes).endswith(" --steps 20")
+
+
 def test_the_run_that_goes_on_tells_its_step() -> None:
     table = sweep({"gpus=1": RUNS["gpus=1"]}, running="gpus=2")
     analysis = {"steps": 120, "progress": {"total_steps": 320}}

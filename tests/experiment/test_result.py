@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -83,6 +84,62 @@ def test_the_loss_is_of_the_same_numbers_as_the_table() -> None:
     points = {part["key"]: part["points"] for part in loss["parts"]}
     assert sum(points.values()) == pytest.approx(loss["lost_points"])
     assert max(points, key=lambda key: points[key]) == "exposed_comm"
+
+
+SHORT = {"kind": "UNDECIDED", "share": None, "headline": "h", "seconds": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("steps", "seconds", "timed", "told"),
+    [
+        # 7 s of the fastest step, which takes 10 ms
+        (50, 10.0, True, "5 s: leave out --steps (runs of 10 s), or give --steps 700 or more"),
+        (50, 10.0, False, "5 s: give --steps 700 or more"),
+        (None, 2.0, True, "5 s: give --steps 700 or more"),
+        (50, 6.0, True, "5 s: give --steps 700 or more"),
+    ],
+)
+def test_runs_too_short_for_a_verdict_are_told_with_what_to_do(
+    steps: int | None, seconds: float, timed: bool, told: str
+) -> None:
+    runs = {
+        "gpus=1": [run(10.0, 128, ALONE, verdict=SHORT)],
+        "gpus=2": [run(11.0, 256, PAIR, verdict=SHORT)],
+    }
+    plan = plan_of(cells((1, 2, 8)), repeats=3, steps=steps, seconds=seconds)
+    plan = replace(plan, timed=timed)
+
+    notes = build(plan, runs, "done")["notes"]
+    assert notes[-1].startswith("the runs were too short for verdicts, which take 20 steps and")
+    assert notes[-1].endswith(told)
+    # of one of them
+    runs["gpus=1"] = [run(10.0, 128, ALONE)]
+    notes = build(plan, runs, "done")["notes"]
+    assert notes[-1].startswith("the runs of 2 GPUs were too short for verdicts")
+    assert "--steps 640 or more" in notes[-1]
+
+
+def test_slow_steps_need_twenty_and_a_short_warm_up_ten_more() -> None:
+    runs = {"gpus=1": [run(900.0, 128, ALONE, verdict=SHORT)]}
+    plan = replace(plan_of(cells((1, 2)), steps=5, warmup=2, seconds=10.0), timed=True)
+
+    assert build(plan, runs, "done")["notes"][-1].endswith("5 s: give --steps 28 or more")
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        {"kind": "UNDECIDED", "seconds": 4.0},
+        {"kind": "UNDECIDED"},  # of an older release
+        {"kind": "DATA", "seconds": 0.0},
+        None,
+        "x",
+    ],
+)
+def test_another_verdict_is_not_too_short(verdict: Any) -> None:
+    runs = {"gpus=1": [run(10.0, 128, ALONE, verdict=verdict)]}
+
+    assert not any("too short" in n for n in build(plan_of(cells((1, 2))), runs, "done")["notes"])
 
 
 def test_what_could_not_be_measured_says_why_and_has_no_numbers() -> None:

@@ -165,7 +165,8 @@ def make_plan(args: argparse.Namespace, command: Sequence[str], cwd: Path) -> tu
         args.steps, args.seconds, args.warmup, args.repeats, args.spread, min(3, args.repeats)
     )
     plan = Plan(
-        entry.name, device, str(cwd), tuple(command), tuple(several), fixed, cells, settings
+        *(entry.name, device, str(cwd), tuple(command), tuple(several), fixed, cells, settings),
+        timed=entry.builtin is not None,
     )
     return plan, machine
 

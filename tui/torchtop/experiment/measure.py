@@ -105,7 +105,7 @@ def _phases(recorded: Recorded) -> dict[str, float | None]:
 def _verdict(verdict: Any) -> dict[str, Any] | None:
     if not isinstance(verdict, dict):
         return None
-    names = ("kind", "severity", "share", "rank", "phase", "headline")
+    names = ("kind", "severity", "share", "rank", "phase", "headline", "seconds")
     return {name: verdict.get(name) for name in names}
 
 

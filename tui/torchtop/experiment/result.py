@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from torchtop.experiment import schedule
+from torchtop.experiment import schedule, too_short
 from torchtop.experiment.accounting import Measured, explain
 from torchtop.experiment.costs import Costs, combine
 from torchtop.experiment.plan import Cell, Plan
@@ -60,7 +60,7 @@ def build(
             "session": more.get("session"),
         },
         "cells": rows,
-        "notes": _notes(rows),
+        "notes": _notes(plan, rows),
     }
 
 
@@ -215,7 +215,7 @@ def _ratio(value: float | None, other: float | None) -> float | None:
 
 
 # ---------------------------------------------------------------------------------------- notes
-def _notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _notes(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """What a reader must know to take the table for what it is."""
     notes = []
     for name in _TOGETHER:
@@ -232,4 +232,6 @@ def _notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     single = [row["label"] for row in rows if len(schedule.measured(row["runs"])) == 1]
     if single:
         notes.append("one run says nothing about its own noise: " + "; ".join(single))
+    if told := too_short.note(plan, rows):
+        notes.append(told)
     return notes

@@ -44,8 +44,9 @@ beside the sessions, mode 0700:
             devices), speedup, ideal (devices / devices of the base), efficiency (speedup / ideal);
             null where the base has not been measured
         relative (samples_per_s / that of the first cell that was asked for and measured, or null)
-        verdict {kind, severity, share, rank, phase, headline} or null: of the run whose throughput
-            is the median
+        verdict {kind, severity, share, rank, phase, headline, seconds (that it stood: 0 of an
+            UNDECIDED of a run that was too short for a verdict)} or null: of the run whose
+            throughput is the median
         phases {phase: ms} (the frontier, summing to step_ms; mean over the runs), or {}
         energy_j_per_1000_samples (of the GPUs in use, from their power during the measured steps),
         power_w (the same GPUs together), memory_peak_bytes (the worst rank),

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchtop.app.charts.glyphs import UNICODE, Glyphs
 from torchtop.app.format import NA, known, rate, short_size
-from torchtop.app.text import Row, Span, clean, cut, pad, row_width
+from torchtop.app.text import Row, Span, clean, cut, pad, row_width, wrap
 from torchtop.app.text import width as cells_of
 
 Json = Mapping[str, Any]
@@ -16,6 +16,7 @@ Json = Mapping[str, Any]
 _SEVERITY = {"ok": "ok", "note": "note", "warn": "warn", "critical": "critical"}
 _STATUS = {"failed": "critical", "skipped": "dim", "running": "accent", "waiting": "dim"}
 _BAR = 24
+_NOTE_ROWS = 4
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ def body(seen: Seen, cells: int, glyphs: Glyphs = UNICODE) -> list[Row]:
         rows += waterfall(cell, cells, glyphs)
     if sweep["notes"]:
         rows.append(((" ", ""),))
-        rows += [((f" {clean(note)}", "dim"),) for note in sweep["notes"]]
+        for note in sweep["notes"]:
+            rows += [((f" {line}", "dim"),) for line in wrap(clean(note), cells - 2, _NOTE_ROWS)]
     return rows
 
 
