@@ -18,7 +18,7 @@ from .frontier import FrontierStep
 from .liveness import nothing_to_judge
 from .pace import Paces
 from .pauses import NO_PAUSES
-from .ranks import Pause, RankState
+from .ranks import Pause, RankState, train_alone
 from .rollup import Rollup
 from .rows import integer, parse_steps, world_size
 from .sampled import with_skipped
@@ -196,7 +196,8 @@ class Analyser:
             now_ns: CLOCK_MONOTONIC of the host of rank 0.
         """
         kept = list(self._steps)
-        self._pauses = pauses.find(kept, self._told_pauses(), self._limits)
+        apart = train_alone(self._ranks)
+        self._pauses = pauses.find(kept, self._told_pauses(), self._limits, apart=apart)
         steps, rare, recurring, ready = select(kept, self._limits, self._pauses.steps)
         window = summarise(steps, self._cuda, self._limits, rare, recurring) if steps else None
         window = with_skipped(window, steps, self._limits) if window else None

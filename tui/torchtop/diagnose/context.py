@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from torchtop.session.alone import is_alone
 from torchtop.session.calls import calls_of, said
 
 from .devices import NodeState, gpu_mean, gpu_parts, gpu_value, host_mean
 from .facts import Facts, GpuFacts, HostFacts, RankFacts, Utilization
 from .frontier import FrontierStep
 from .pace import Paces
-from .ranks import RankState
+from .ranks import RankState, train_alone
 from .rows import integer, number
 from .thresholds import Thresholds
 
@@ -80,7 +79,7 @@ def gather(
         torch=str(first.header.get("torch") or "") or None,
         idlest=_idlest(ranks, hosts, by_host, spans, limits),
         loader_period_us=dict(learnt.loader_period_us),
-        alone=len(ranks) > 1 and all(is_alone(state.facts) for state in ranks.values()),
+        alone=train_alone(ranks),
         host_pace_us={rank: learnt.paces.of(rank) for rank in ranks},
     )
 

@@ -70,13 +70,17 @@ class _Event(NamedTuple):
     """How long it holds the slowest of them up."""
 
 
-def find(steps: Sequence[FrontierStep], told: Told, limits: Thresholds) -> Pauses:
+def find(
+    steps: Sequence[FrontierStep], told: Told, limits: Thresholds, *, apart: bool = False
+) -> Pauses:
     """Look for pauses that recur.
 
     Args:
         steps: what has been recorded lately, oldest first.
         told: the ``pause`` records of ranks that share a clock, oldest first.
         limits: thresholds.
+        apart: whether ranks train each by itself. Then a rank's pauses hold up no other, and those
+            of the rank that has the most count.
     """
     recent = settled(steps, limits)
     if not recent:
@@ -85,11 +89,15 @@ def find(steps: Sequence[FrontierStep], told: Told, limits: Thresholds) -> Pause
     taken: set[int] = set()
     long = _outliers(recent, limits)
     for what, least in (("eval", 2), ("save", 2), ("gc", 3)):
-        events = _events(what, told, limits) if _is_long(what, recent, told, limits) else []
-        if len(events) < least:
+        if not _is_long(what, recent, told, limits):
             continue
         during = _during(recent, told, what)
-        recurring = _recurring(what, events, recent, during - taken, told, limits)
+        of_each = [
+            _recurring(what, events, recent, _during(recent, some, what) - taken, told, limits)
+            for some in ([{rank: pauses} for rank, pauses in told.items()] if apart else [told])
+            if len(events := _events(what, some, limits)) >= least
+        ]
+        recurring = max(filter(None, of_each), key=lambda pause: pause.share, default=None)
         if recurring is not None:
             found.append(recurring)
             taken |= during & {step.step for step in long} if what == "gc" else during

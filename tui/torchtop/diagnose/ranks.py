@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from torchtop.session.alone import is_alone
 
 from . import words
 from .rows import integer, number, plain
@@ -277,3 +279,8 @@ def _loader_at(value: Any) -> tuple[int, int, int | None] | None:
         return None
     epoch, batch, batches = map(integer, value)
     return None if epoch is None or batch is None else (epoch, batch, batches)
+
+
+def train_alone(ranks: Mapping[int, RankState]) -> bool:
+    """Whether there are several ranks, of which each trains by itself."""
+    return len(ranks) > 1 and all(is_alone(state.facts) for state in ranks.values())
