@@ -63,3 +63,4 @@ def test_help_has_every_group_and_joins_keys_of_one_meaning() -> None:
 def test_keys_are_named_as_on_the_keyboard() -> None:
     assert key_name("pagedown") == "PgDn"
     assert key_name("x") == "x"
+    assert (key_name("enter"), key_name("backspace")) == ("Enter", "Backspace")

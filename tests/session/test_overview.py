@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ class TestEntry:
             ({"steps": 4, "warming_up": True}, "warming up", "too short"),
             ({"steps": 0, "warming_up": True}, "no step yet", "no step"),
             ({"steps": None, "warming_up": True}, "no step yet", "no step"),
+            ({"kind": "other"}, "no step yet", "–"),  # before the first analysis
             ({"steps": 400, "warming_up": False}, "UNDECIDED", "UNDECIDED"),
             ({"steps": 0, "probe": {"disabled": "x"}}, "UNDECIDED", "UNDECIDED"),
             ({"steps": 0, "verdict": {"kind": "HUNG"}}, "HUNG", "HUNG"),
@@ -82,12 +84,22 @@ class TestEntry:
         assert line.endswith(f"  {live}") and (entry.stage or entry.verdict or "–") == live
         assert row["stage"] == (live if live.islower() else None)
         kind = told["verdict"]
-        assert row["verdict"] == (kind.get("kind") if isinstance(kind, dict) else None)
+        known = isinstance(kind, dict) and told["kind"] == "analysis"
+        assert row["verdict"] == (kind.get("kind") if known else None)
         # once its supervisor is gone
         line, row = listed()
         entry = entry_of(paths)
         assert line.endswith(f"  {lost}") and (entry.stage or entry.verdict or "–") == lost
         assert row["stage"] == (lost if lost.islower() else None)
+
+    def test_one_that_is_only_starting_has_no_step_yet(
+        self, home: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        paths = kept(home, "20260101-000000-a-1111", wall_s=time.time())
+        entry = entry_of(paths)
+        assert (entry.state, entry.stage) == ("starting", "no step yet")
+        assert main(["ls"]) == 0
+        assert capsys.readouterr().out.splitlines()[1].endswith("  no step yet")
 
     @pytest.mark.parametrize(("seconds", "stage"), [(0.0, "too short"), (12.0, "")])
     def test_one_that_has_ended_before_there_was_a_verdict_was_too_short(

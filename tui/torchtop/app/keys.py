@@ -121,6 +121,8 @@ _DISPLAYS = {
     "pageup": "PgUp",
     "pagedown": "PgDn",
     "escape": "Esc",
+    "enter": "Enter",
+    "backspace": "Backspace",
     "space": "Space",
     "ctrl+c": "Ctrl+C",
     "ctrl+l": "Ctrl+L",

@@ -108,7 +108,7 @@ def _row(paths: SessionPaths, left: list[Marked]) -> dict[str, Any]:
     meta, summary = describe(paths), read_json(paths.summary) or {}
     alive = liveness(paths)
     status = {"live": "running", "starting": "starting", "lost": "lost"}.get(alive)
-    now = _now(paths, alive == "live") if alive in ("live", "lost") else {}
+    now = {} if alive == "ended" else _now(paths, alive != "lost")
     if alive == "live" and meta.get("wall_s"):
         now["wall_s"] = time.time() - meta["wall_s"]
     return {

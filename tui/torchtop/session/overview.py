@@ -185,9 +185,12 @@ def stage_of(told: Mapping[str, Any], live: bool) -> Stage | None:
         None where there is a verdict, and where another reason keeps it from being made.
     """
     verdict = child(told, "verdict")
-    if verdict.get("kind") != "UNDECIDED" or child(told, "probe").get("disabled"):
+    kind, steps = verdict.get("kind"), number(told.get("steps"))
+    if child(told, "probe").get("disabled"):
         return None
-    if not number(told.get("steps")):
+    if kind != "UNDECIDED" and not (live and kind is None and not steps):  # before any analysis
+        return None
+    if not steps:
         return "no step yet" if live else "no step"
     # In a summary warming up is an UNDECIDED that has held for no time at all.
     if told.get("warming_up") is True or number(verdict.get("seconds")) == 0:
