@@ -381,3 +381,30 @@ def test_a_rank_that_sleeps_is_not_called_compute_bound(
     if kind == "UNDECIDED":
         assert verdict.headline.endswith("but rank 1 is idle most of the time")
         assert verdict.evidence[0].startswith("it uses 3 % of one core")
+
+
+@pytest.mark.parametrize(
+    ("percent", "host_percent", "stall", "kind"),
+    [
+        (20.0, 20.0, 10, "UNDECIDED"),  # idle for 80 %, of which 10 % is told
+        (45.0, 20.0, 10, "DATA"),  # for 55 %: less than half of it is not told
+        (20.0, 20.0, 40, "DATA"),
+        (20.0, 99.0, 10, "DATA"),  # it does not get its turn
+        (None, 20.0, 10, "DATA"),
+    ],
+)
+def test_a_small_stall_is_not_what_holds_up_a_rank_that_sleeps(
+    percent: float | None, host_percent: float, stall: int, kind: str
+) -> None:
+    made = window({"data": stall, "data_host_us": stall, "forward": 100 - stall}, cuda=False)
+    ranks = (RankFacts(0, "a", cpu_percent=percent),)
+    host = HostFacts(cores=4, cpu_percent=host_percent, ranks=1)
+    facts = Facts(ranks=ranks, hosts={"a": host}, own_phases={"log": 0.02, "augment": 0.71})
+
+    verdict = judge(made, facts, None, DEFAULT).verdict
+
+    assert verdict.kind == kind
+    if kind == "UNDECIDED":
+        assert verdict.headline.startswith("Rank 0 is idle 70 % of the time, for no reason")
+        assert 'own phase "augment" takes 71 % of each step' in verdict.evidence[1]
+        assert "waiting for data, takes 10 % of each step" in verdict.evidence[2]

@@ -14,6 +14,7 @@ from .frontier import FrontierStep
 from .pace import Paces
 from .ranks import RankState, train_alone
 from .rows import integer, number
+from .script import own_phases
 from .thresholds import Thresholds
 
 _MEANS = (
@@ -79,6 +80,7 @@ def gather(
         torch=str(first.header.get("torch") or "") or None,
         idlest=_idlest(ranks, hosts, by_host, spans, limits),
         loader_period_us=dict(learnt.loader_period_us),
+        own_phases={name: own["share"] for name, own in own_phases(ranks).items()},
         alone=train_alone(ranks),
         host_pace_us={rank: learnt.paces.of(rank) for rank in ranks},
     )

@@ -136,6 +136,8 @@ class Facts:
     busy, and ranks that are all slow take turns at waiting."""
     loader_period_us: Mapping[int, float] = field(default_factory=dict)
     """Step time below which a rank's loader cannot keep up, where that was ever seen."""
+    own_phases: Mapping[str, float] = field(default_factory=dict)
+    """The script's own phases: their shares (0..1) of a step."""
     alone: bool = False
     """Whether each of several ranks is known to train by itself: without DistributedDataParallel
     or FSDP, and without a collective operation in its steps."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from . import findings, words
+from . import asleep, findings, words
 from .candidate import Candidate
 from .candidates import candidates
 from .copies import batches_per_step
@@ -84,6 +84,9 @@ def _decide(
     if chosen is None:
         return _nothing_found(window, facts, held, limits)
     candidate, severity = chosen
+    slept = asleep.beside(window, facts, candidate, limits)
+    if slept is not None:
+        return slept
     case = Case(candidate, window, facts, limits, pauses)
     doubt = _contradiction(case)
     if doubt is not None:
@@ -244,7 +247,7 @@ def _nothing_found(window: Window, facts: Facts, held: Held | None, limits: Thre
     if window.cuda:
         doubt = _not_gpu_bound(window, facts, held, limits)
     else:
-        doubt = _not_cpu_bound(facts, limits)
+        doubt = asleep.instead_of_healthy(facts, limits)
     if doubt is not None:
         return doubt
     return Verdict(
@@ -275,26 +278,6 @@ def _elsewhere(window: Window, facts: Facts) -> Verdict:
         )
         if rest in ("pre_optimizer", "other")
         else (),
-    )
-
-
-def _not_cpu_bound(facts: Facts, limits: Thresholds) -> Verdict | None:
-    """Why a run on CPUs cannot be called compute-bound; None when it can.
-
-    Where all cores are busy, a rank that does not get its turn computes as little.
-    """
-    known = [rank for rank in facts.ranks if rank.cpu_percent is not None]
-    least = min(known, key=lambda rank: rank.cpu_percent or 0.0, default=None)
-    if least is None or (least.cpu_percent or 0.0) >= limits.util_idle_percent:
-        return None
-    host = facts.host_of(least.rank)
-    if host.cpu_percent is None or host.is_busy(limits.host_busy_percent):
-        return None
-    return undecided(
-        f"The steps look compute-bound, but rank {least.rank} is idle most of the time",
-        f"it uses {round(least.cpu_percent or 0.0)} % of one core: it sleeps, or waits for files, "
-        "a network or another process",
-        advice=("torchtop stacks, or t in the viewer, shows where it stands; ask some times",),
     )
 
 
