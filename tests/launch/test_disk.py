@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from torchtop.launch.disk import LOW_BYTES, DiskWatch, level_of, punch
+from torchtop.launch.disk import LOW_BYTES, DiskWatch, level_of
 from torchtop.launch.journal import Journal
 from torchtop.session.paths import SessionPaths
 from torchtop.session.records import Appender
 from torchtop.session.room import RESERVE_BYTES
 from torchtop.session.tail import Tail
+from torchtop.session.thinning import punch
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,13 @@ import pytest
 from session.made import session
 from torchtop.export.source import Source
 from torchtop.htmlreport.gather import gather
-from torchtop.launch.analyst import Analyst
-from torchtop.launch.disk import punch
-from torchtop.launch.thinning import Thinning
+from torchtop.launch.analyst import Analyst, _told
 from torchtop.session.load import load_paths
 from torchtop.session.paths import SessionPaths
 from torchtop.session.records import Appender
 from torchtop.session.replay import Replay
 from torchtop.session.tail import Tail
+from torchtop.session.thinning import Thinning, punch
 from torchtop.session.timeline import TimedFile
 
 S = 1_000_000_000
@@ -59,7 +58,7 @@ def write(paths: SessionPaths, seconds: int = LONG_S) -> tuple[int, Tail]:
     for second in range(seconds):
         fields, start = analysis(second), out.written_bytes
         out.write("analysis", mono_ns=begin + second * S, **fields)
-        thinning.wrote(start, out.written_bytes, begin + second * S, fields)
+        thinning.wrote(start, out.written_bytes, begin + second * S, _told(fields))
         if second % 50 == 0:
             assert len(reader.poll()) == (2 if second == 0 else 50)
     out.close()
@@ -144,7 +143,7 @@ def test_whoever_reads_while_blocks_are_given_back_finds_no_bad_line(
         seen.append(tail.bad)
         return done
 
-    monkeypatch.setattr("torchtop.launch.thinning.punch", looked_at)
+    monkeypatch.setattr("torchtop.session.thinning.punch", looked_at)
     write(paths, 1000)
     assert seen and not any(seen)
 
@@ -152,7 +151,7 @@ def test_whoever_reads_while_blocks_are_given_back_finds_no_bad_line(
 def test_where_blocks_cannot_be_given_back_all_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchtop.launch.thinning.punch", lambda *_: False)
+    monkeypatch.setattr("torchtop.session.thinning.punch", lambda *_: False)
     paths = session(tmp_path / "s")
     write(paths, 1000)
     tail = Tail(paths.analysis)

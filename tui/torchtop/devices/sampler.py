@@ -3,18 +3,22 @@
 It takes at most 1 % of a core, and ends with the process that started it. SIGTERM and SIGINT end
 it; SIGUSR1, sent after the header has been written, makes it write a ``processes`` record at once.
 Its record format is in `torchtop.session.records`.
+
+Of what is older than two hours it keeps one tick in 20 s, with the listing of processes that came
+with it, and those at which the reasons that throttle a GPU have changed.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import errno
 import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +28,16 @@ from torchtop.devices.host import HostSampler, memory_total_bytes
 from torchtop.devices.ranks import RankWatcher
 from torchtop.session.records import Appender
 from torchtop.session.room import RESERVE_BYTES
+from torchtop.session.thinning import Thinning, Told
 
 SHORTEST_INTERVAL_S = 0.2
 """Below this the driver itself is loaded: its calls serialise with those of the training."""
 
 PROCESSES_EVERY_S = 5.0
 ENERGY_EVERY_S = 10.0
+
+_SPARSE_NS = 19_500_000_000
+"""Every other tick with energy and processes, where one comes a little early after a late one."""
 
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGUSR1})
 _PR_SET_PDEATHSIG = 1
@@ -45,6 +53,23 @@ class Options:
     parent: int | None
     any_thread: bool
     count: int | None
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """A tick and, up to the next one, the processes.
+
+    Attributes:
+        start: where it begins in the file.
+        mono_ns: its time.
+        told: what the GPUs have told of their state.
+        energy: whether the energy counters were read.
+    """
+
+    start: int
+    mono_ns: int
+    told: Told
+    energy: bool
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,12 +110,15 @@ class Sampler:
     Args:
         options: what to sample, and where to.
         gpus: the opened GPUs.
+        thinning: makes old ticks fewer; as this module says without.
 
     Raises:
         OSError: the output exists already or cannot be created.
     """
 
-    def __init__(self, options: Options, gpus: GuardedGpus) -> None:
+    def __init__(
+        self, options: Options, gpus: GuardedGpus, thinning: Thinning | None = None
+    ) -> None:
         self._options = options
         self._gpus = gpus
         self._host = HostSampler()
@@ -108,6 +136,8 @@ class Sampler:
             tick_s=options.interval_s,
         )
         self._file = _identity(options.output)
+        self._thinning = thinning or Thinning(options.output, sparse_ns=_SPARSE_NS)
+        self._moment: _Moment | None = None
 
     def run(self) -> None:
         """Write records until a signal, the parent's end, or the asked-for count of ticks.
@@ -160,7 +190,17 @@ class Sampler:
             raise FileNotFoundError(self._options.output)
         limit_s = 0.8 * self._options.interval_s
         gpus = self._gpus.sample(mono_ns / 1e9, energy=energy, limit_s=limit_s)
+        self._thin(_Moment(self._appender.written_bytes, mono_ns, _state(gpus), energy))
         self._write("tick", mono_ns, gpus=gpus, host=self._host.sample())
+
+    def _thin(self, begins: _Moment) -> None:
+        """A tick is about to be written: give up what has become old with the one before."""
+        ended, self._moment = self._moment, begins
+        if ended is not None:
+            with contextlib.suppress(OSError):  # it is larger, and as good
+                self._thinning.wrote(
+                    ended.start, begins.start, ended.mono_ns, ended.told, stands=ended.energy
+                )
 
     def _processes(self) -> None:
         mono_ns = time.monotonic_ns()
@@ -175,6 +215,14 @@ class Sampler:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
+
+
+def _state(gpus: Mapping[str, Sequence[Any]]) -> Told:
+    """What throttles each GPU, by its place; None where it does not say, as when it is lost."""
+    return {
+        place: None if reasons is None else tuple(reasons)
+        for place, reasons in enumerate(gpus.get("throttle", ()))
+    }
 
 
 def _next(start_s: float, every_s: float, now_s: float) -> float:

@@ -23,13 +23,14 @@ from typing import Any
 from torchtop.diagnose.analyser import Analyser
 from torchtop.diagnose.thresholds import DEFAULT, Thresholds
 from torchtop.launch.sweep import sweep
-from torchtop.launch.thinning import Thinning
 from torchtop.session.locks import is_locked
 from torchtop.session.paths import SessionError, SessionPaths, read_json
 from torchtop.session.records import Appender, Record
 from torchtop.session.room import RESERVE_BYTES
 from torchtop.session.tail import SessionTail, Tail
+from torchtop.session.thinning import StandIns, Thinning, Told
 from torchtop.session.timeline import TimedFile
+from torchtop.session.values import child, children
 
 Timed = tuple[int, str, Record]
 """A record, with its time on the session's clock and its file."""
@@ -128,7 +129,7 @@ class Analyst:
                 start = out.written_bytes
                 out.write(kind, mono_ns=now_ns, **kept)
                 if kind == "analysis" and self._thinning is not None:
-                    self._thinning.wrote(start, out.written_bytes, now_ns, kept)
+                    self._thinning.wrote(start, out.written_bytes, now_ns, _told(kept))
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # which the supervisor tells
                 self._complain(f"the {kind} record")
@@ -141,6 +142,12 @@ class Analyst:
             with contextlib.suppress(OSError):
                 print(f"torchtop: the analyst failed on {about}:", file=sys.stderr)
                 traceback.print_exc()
+
+
+def _told(analysis: Record) -> Told:
+    """What makes an analysis one that is kept when it changes: its verdict and its findings."""
+    judged = (child(analysis, "verdict"), *children(analysis, "findings"))
+    return {"judged": tuple((v.get("kind"), v.get("severity"), v.get("rank")) for v in judged)}
 
 
 def _limits(paths: SessionPaths) -> Thresholds:
@@ -297,17 +304,20 @@ def _timed(paths: SessionPaths, file: Path, clock: _Clock) -> Iterator[list[Time
     """
     source = str(file.relative_to(paths.root))
     tail = Tail(file)
-    latest, shift = 0, 0
-    while batch := tail.poll(limit=_READ_BYTES):
+    stand_ins, latest, shift, read_to = StandIns(), 0, 0, -1
+    while read_to != tail.offset:
+        read_to = tail.offset
         timed: list[Timed] = []
-        for record in batch:
+        batch = tail.poll(limit=_READ_BYTES)
+        for record in (one for read in batch for one in (*stand_ins.before(read), read)):
             if record["kind"] == "header":
                 shift = clock.shift_ns(str(record.get("host")))
             mono_ns = record.get("mono_ns")
             if isinstance(mono_ns, int):
                 latest = max(latest, mono_ns + shift)
             timed.append((latest, source, record))
-        yield timed
+        if timed:  # there is none in the gap of a file that was cut
+            yield timed
 
 
 def _merged(files: Sequence[Iterator[list[Timed]]]) -> Iterator[Timed]:

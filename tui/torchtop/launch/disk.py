@@ -6,8 +6,6 @@ that what is left goes to logs and checkpoints.
 
 from __future__ import annotations
 
-import ctypes
-import os
 import shutil
 import time
 from pathlib import Path
@@ -15,6 +13,7 @@ from pathlib import Path
 from torchtop.launch.journal import Journal
 from torchtop.session.paths import SessionPaths
 from torchtop.session.room import RESERVE_BYTES
+from torchtop.session.thinning import punch
 
 LOW_BYTES = 512 << 20
 """Own choice: five days of one rank's records (100 MB a day), or an hour of a talkative log."""
@@ -32,10 +31,6 @@ _KEPT_HEAD_BYTES = 4 << 20
 _RECORDS = ("ranks/*.jsonl", "nodes/*/devices.jsonl", "analysis.jsonl")
 _BLOCK_BYTES = 4096
 _STAT_BLOCK_BYTES = 512
-
-# fallocate(2): the blocks of a part of a file are given back, and its size stays as it is.
-_KEEP_SIZE, _PUNCH_HOLE = 1, 2
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class DiskWatch:
@@ -104,17 +99,3 @@ def level_of(free_bytes: int, before: str) -> str:
     low = LOW_BYTES * (1 if before == "ok" else _HYSTERESIS)
     full = RESERVE_BYTES * (_HYSTERESIS if before == "full" else 1)
     return "full" if free_bytes < full else "low" if free_bytes < low else "ok"
-
-
-def punch(path: Path, start: int, end: int) -> bool:
-    """Give the blocks of a part of a file back; False where the file system cannot do that."""
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        size = ctypes.c_longlong(end - start)
-        mode = _KEEP_SIZE | _PUNCH_HOLE
-        return not _libc.fallocate(fd, mode, ctypes.c_longlong(start), size)
-    finally:
-        os.close(fd)

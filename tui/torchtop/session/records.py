@@ -121,7 +121,9 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    traceback (text or null), log_tail (lines)
     ``end``        status (done|failed|stopped); nothing follows
 
-``nodes/<host>/devices.jsonl`` (that node's sampler)
+``nodes/<host>/devices.jsonl`` (that node's sampler; of what is older than two hours one tick in 20
+    to 30 s, with its processes, and those at which what throttles a GPU, or whether it tells, has
+    changed as it had not in the 20 s before)
     header: driver (version or null), nvml_error (why there are no GPUs, or null), gpus [{index,
         uuid, name, memory_total_bytes, power_limit_w, sm_clock_max_mhz, gpm (bool), nvlink_links,
         pci}], cpu_count, memory_total_bytes, tick_s
