@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,24 +89,22 @@ SHORT = {"kind": "UNDECIDED", "share": None, "headline": "h", "seconds": 0.0}
 
 
 @pytest.mark.parametrize(
-    ("steps", "seconds", "timed", "told"),
+    ("steps", "seconds", "told"),
     [
         # 7 s of the fastest step, which takes 10 ms
-        (50, 10.0, True, "5 s: leave out --steps (runs of 10 s), or give --steps 700 or more"),
-        (50, 10.0, False, "5 s: give --steps 700 or more"),
-        (None, 2.0, True, "5 s: give --steps 700 or more"),
-        (50, 6.0, True, "5 s: give --steps 700 or more"),
+        (50, 10.0, "5 s: leave out --steps (runs of 10 s), or give --steps 700 or more"),
+        (None, 2.0, "5 s: give --steps 700 or more"),
+        (50, 6.0, "5 s: give --steps 700 or more"),
     ],
 )
 def test_runs_too_short_for_a_verdict_are_told_with_what_to_do(
-    steps: int | None, seconds: float, timed: bool, told: str
+    steps: int | None, seconds: float, told: str
 ) -> None:
     runs = {
         "gpus=1": [run(10.0, 128, ALONE, verdict=SHORT)],
         "gpus=2": [run(11.0, 256, PAIR, verdict=SHORT)],
     }
     plan = plan_of(cells((1, 2, 8)), repeats=3, steps=steps, seconds=seconds)
-    plan = replace(plan, timed=timed)
 
     notes = build(plan, runs, "done")["notes"]
     assert notes[-1].startswith("the runs were too short for verdicts, which take 20 steps and")
@@ -121,7 +118,7 @@ def test_runs_too_short_for_a_verdict_are_told_with_what_to_do(
 
 def test_slow_steps_need_twenty_and_a_short_warm_up_ten_more() -> None:
     runs = {"gpus=1": [run(900.0, 128, ALONE, verdict=SHORT)]}
-    plan = replace(plan_of(cells((1, 2)), steps=5, warmup=2, seconds=10.0), timed=True)
+    plan = plan_of(cells((1, 2)), steps=5, warmup=2, seconds=10.0)
 
     assert build(plan, runs, "done")["notes"][-1].endswith("5 s: give --steps 28 or more")
 

@@ -314,7 +314,12 @@ def _run_options(parser: _Parser) -> _Parser:
     parser.add_argument("--gpu-ids", metavar="0,1", help="which GPUs, by NVML index")
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
     parser.add_argument("--nproc", type=_integer, metavar="N", help="ranks (one a GPU; 2 on a CPU)")
-    parser.add_argument("--steps", type=_positive, metavar="N", help="stop after so many steps")
+    parser.add_argument(
+        "--steps",
+        type=_positive,
+        metavar="N",
+        help="stop after so many steps (a script of your own: up to about a second later)",
+    )
     parser.add_argument("--duration", type=_seconds, metavar="S", help="stop after so many seconds")
     parser.add_argument(
         "-o", "--option", action="append", metavar="KEY=VALUE", help="an option of a workload"

@@ -21,9 +21,6 @@ from torchtop.launch.interpreter import Interpreter, inspect
 from torchtop.launch.spec import LaunchError, LaunchSpec
 from torchtop_workloads.registry import Option, Value
 
-OWN_STEPS = 200
-"""Measured steps of a workload that cannot be told to run for so many seconds."""
-
 _OF_THE_SWEEP = {"steps": "--steps", "seconds": "--seconds", "warmup": "--warmup", "epochs": ""}
 """Options of the built-in workloads that the sweep sets itself, and how."""
 
@@ -100,18 +97,16 @@ class Machine:
             LaunchError: it cannot be started.
         """
         options = dict(cell.options)
-        steps = limit.steps
-        if self.entry.builtin and steps is None:
+        by_itself = self.entry.builtin is not None
+        if by_itself and limit.steps is None:
             options |= {"seconds": f"{limit.seconds:g}", "warmup": str(limit.warmup)}
-        elif steps is None:
-            steps = limit.warmup + OWN_STEPS
         cuda = self.device == "cuda"
         args = argparse.Namespace(
             gpus=str(cell.devices) if cuda else None,
             gpu_ids=None,
             nproc=None if cuda else cell.place.nproc,
             device=self.device,
-            steps=steps,
+            steps=limit.steps,
             duration=None,
             python=cell.python,
             name=f"{plan.workload} {cell.label}",
@@ -122,6 +117,8 @@ class Machine:
         except UsageError as error:
             raise LaunchError(str(error)) from None
         spec = replace(spec, sweep={"id": sweep, "cell": cell.id})
+        if limit.steps is None and not by_itself:
+            spec = replace(spec, measured_s=limit.seconds, warmup=limit.warmup)
         if cuda or "OMP_NUM_THREADS" in os.environ:
             return spec
         # A rank alone has no more cores than one of many: else nothing could scale.
@@ -165,8 +162,7 @@ def make_plan(args: argparse.Namespace, command: Sequence[str], cwd: Path) -> tu
         args.steps, args.seconds, args.warmup, args.repeats, args.spread, min(3, args.repeats)
     )
     plan = Plan(
-        *(entry.name, device, str(cwd), tuple(command), tuple(several), fixed, cells, settings),
-        timed=entry.builtin is not None,
+        *(entry.name, device, str(cwd), tuple(command), tuple(several), fixed, cells, settings)
     )
     return plan, machine
 

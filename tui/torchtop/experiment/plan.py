@@ -112,7 +112,6 @@ class Plan:
         fixed: options that all cells share.
         cells: those that were asked for, and then the references.
         settings: how each is measured.
-        timed: whether the workload can be told to run for so many seconds.
     """
 
     workload: str
@@ -123,7 +122,6 @@ class Plan:
     fixed: Mapping[str, str]
     cells: tuple[Cell, ...]
     settings: Settings = field(default_factory=Settings)
-    timed: bool = False
 
     def cell(self, name: str) -> Cell:
         """The cell of that id."""
@@ -164,7 +162,6 @@ class Plan:
                 fixed=dict(value["fixed"]),  # type: ignore[index]
                 cells=tuple(_cell(item) for item in value["cells"]),  # type: ignore[index]
                 settings=Settings(**value["settings"]),  # type: ignore[index]
-                timed=value.get("timed") is True,  # type: ignore[union-attr]
             )
         except (TypeError, KeyError, ValueError, AttributeError):
             raise SessionError(f"{path} is damaged, or of another torchtop: start anew") from None

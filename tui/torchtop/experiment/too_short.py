@@ -31,7 +31,7 @@ def note(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> str | None:
     longest_s = max(row["step_ms"]["median"] for row in short) * DEFAULT.window_steps / 1e3
     enough = max(longest_s, DEFAULT.window_s + _LATER_S)
     instead = f"give --steps {steps} or more"
-    if plan.timed and plan.settings.steps is not None and enough <= plan.settings.seconds:
+    if plan.settings.steps is not None and enough <= plan.settings.seconds:
         seconds = f"{plan.settings.seconds:g}"
         instead = f"leave out --steps (runs of {seconds} s), or {instead}"
     need = f"{DEFAULT.window_steps} steps and {DEFAULT.window_s:.0f} s"

@@ -50,6 +50,9 @@ class LaunchSpec:
         env: variables to add to the ranks' environment.
         steps: stop after this many steps, or None.
         duration_s: stop this long after the start, or None.
+        measured_s: stop when the steps after `warmup` have taken so long, or None. A built-in
+            workload is told by its arguments instead.
+        warmup: steps before `measured_s` begins to count.
         shutdown_timeout_s: how long torchrun waits for its ranks between SIGTERM and SIGKILL.
         thresholds: limits of the diagnosis that differ from the table's, by name.
         direct: whether Python starts the script, once, because there is no torchrun for it.
@@ -72,6 +75,8 @@ class LaunchSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     steps: int | None = None
     duration_s: float | None = None
+    measured_s: float | None = None
+    warmup: int = 0
     thresholds: Mapping[str, float] = field(default_factory=dict)
     shutdown_timeout_s: float = 8.0
     soft_timeout_s: float = 20.0

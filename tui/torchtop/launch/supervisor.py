@@ -26,6 +26,7 @@ from torchtop.launch.hints import Hints
 from torchtop.launch.inspections import ask_ranks
 from torchtop.launch.journal import Journal
 from torchtop.launch.ladder import MODES, Rung
+from torchtop.launch.limits import Limits
 from torchtop.launch.oom import MemoryWatch
 from torchtop.launch.ranks import RankWatch, WatchedRank
 from torchtop.launch.spec import LaunchError, LaunchSpec
@@ -44,7 +45,6 @@ _EVENTS_ROOM_BYTES = 256 << 10
 
 _TICK_S = 0.25
 _LOCK_TIMEOUT_S = 5.0
-_STEPS_EVERY_S = 0.5
 _GPU_FREE_S = 10.0
 _ANALYST_END_S = 10.0
 _SAMPLER_END_S = 3.0
@@ -78,7 +78,7 @@ class Supervisor:
         self._helpers: dict[str, Child] = {}
         self._stop: Stop | None = None
         self._taken: set[Path] = set()
-        self._next_steps_s = 0.0
+        self._limits = Limits(spec, self._ranks.last_step)
         self._launch_error: str | None = None
         self._group = group
         self._tree = (Tree if spec.by_torchrun else CommandTree)(events, spec, group)
@@ -199,15 +199,8 @@ class Supervisor:
             self._taken.discard(file)
 
     def _check_limits(self, started_s: float) -> None:
-        now = time.monotonic()
-        limit = self._spec.duration_s
-        if limit is not None and now - started_s >= limit:
-            self._ask(Rung.TERM, "duration", "--duration")
-        # The built-in workloads count for themselves, and end on the very step.
-        if self._spec.steps and self._spec.source != "builtin" and now >= self._next_steps_s:
-            self._next_steps_s = now + _STEPS_EVERY_S
-            if (self._ranks.last_step() or 0) >= self._spec.steps:
-                self._ask(Rung.TERM, "steps", "--steps")
+        if (reached := self._limits.reached(started_s, time.monotonic())) is not None:
+            self._ask(Rung.TERM, *reached)
 
     def _ask(self, rung: Rung, why: str, requested_by: str) -> None:
         if not self._tree.ask(rung):
