@@ -110,7 +110,8 @@ def test_ranks_that_evaluate_one_after_the_other_do_so_at_the_same_steps() -> No
     assert (pause.every_steps, pause.count) == (20, 10)
 
 
-def test_pauses_of_ranks_that_train_apart_do_not_add_up() -> None:
+@pytest.mark.parametrize("kinds", [("save", "save"), ("save", "eval"), ("", "")], ids=str)
+def test_pauses_of_ranks_that_train_apart_do_not_add_up(kinds: tuple[str, str]) -> None:
     # given two ranks, each of which pauses for 100 ms in one of 20 steps, at different times
     steps, ends_us, pauses = [], [0, 0], {0: list[Pause](), 1: list[Pause]()}
     for step in range(FIRST, FIRST + 200):
@@ -120,15 +121,20 @@ def test_pauses_of_ranks_that_train_apart_do_not_add_up() -> None:
             ends_us[rank] += STEP_US + extra
             values = {"forward": STEP_US, "other": extra, "host_us": STEP_US + extra}
             rows.append(row(step, at_ns=ends_us[rank] * 1000, **values))
-            if extra:
-                pauses[rank].append(Pause("save", step, 1000 * (ends_us[rank] - extra), extra))
+            if extra and kinds[rank]:
+                start_ns = 1000 * (ends_us[rank] - extra)
+                pauses[rank].append(Pause(kinds[rank], step, start_ns, extra))
         steps.append(account(rows))
 
     together, apart = (find(steps, pauses, DEFAULT, apart=apart) for apart in (False, True))
 
     # then each loses what it pauses itself
     assert apart.share == pytest.approx(100 / (20 * 40 + 100), rel=0.06)
-    assert together.share == pytest.approx(2 * apart.share, rel=0.1)
+    assert together.share == pytest.approx(2 * apart.share, rel=0.12)
+    # and the steps of both are told of, and no rank that is not the only one
+    assert apart.steps == together.steps == {*range(FIRST, FIRST + 200, 10)}
+    (pause,) = apart.recurring
+    assert pause.rank == (None if kinds[0] == kinds[1] else kinds.index(pause.what))
 
 
 def test_one_of_a_kind_does_not_recur() -> None:

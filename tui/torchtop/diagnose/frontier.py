@@ -89,6 +89,8 @@ def account(rows: Sequence[Row], broadcast: bool = False) -> FrontierStep:
         broadcast: whether ranks also meet at the start of forward, where DDP broadcasts buffers;
             what a rank waits there is taken out of its forward (`broadcast_waits`).
     """
+    if len(rows) == 1:
+        return _of_one(rows[0])
     hidden = broadcast_waits(rows) if broadcast else [0] * len(rows)
     work = [_without(row.local_us, wait) for row, wait in zip(rows, hidden, strict=True)]
     cumulative = [0] * len(rows)
@@ -122,6 +124,26 @@ def account(rows: Sequence[Row], broadcast: bool = False) -> FrontierStep:
         waits_us=tuple(wait - pure_comm for wait in exposed),
         rows=tuple(rows),
         patchy=any(row.unknown for row in rows),
+    )
+
+
+def _of_one(row: Row) -> FrontierStep:
+    """A step of a single rank: there is nobody to lead or to wait for."""
+    local, nothing = sum(row.local_us), len(LOCAL_PHASES) * (0,)
+    return FrontierStep(
+        step=row.step,
+        step_us=local + row.exposed_us,
+        frontier_us=(*row.local_us, row.exposed_us),
+        leaders=nothing,
+        leader=0,
+        base=0,
+        excess_us=0,
+        excess_by_phase_us=nothing,
+        pure_comm_us=row.exposed_us,
+        local_us=(local,),
+        waits_us=(0,),
+        rows=(row,),
+        patchy=bool(row.unknown),
     )
 
 

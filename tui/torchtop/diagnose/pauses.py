@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from statistics import fmean, median
 from typing import NamedTuple
 
-from .frontier import FRONTIER_PHASES, FrontierStep
+from .frontier import FRONTIER_PHASES, FrontierStep, account
 from .ranks import Pause
 from .select import settled, work_us
 from .thresholds import Thresholds
@@ -58,6 +58,9 @@ class Pauses:
 
 NO_PAUSES = Pauses()
 
+_KINDS = (("eval", 2), ("save", 2), ("gc", 3))
+"""Those that the probe knows, and how many of each there must be before they recur."""
+
 
 class _Event(NamedTuple):
     """A pause of some ranks at the same time."""
@@ -79,25 +82,49 @@ def find(
         steps: what has been recorded lately, oldest first.
         told: the ``pause`` records of ranks that share a clock, oldest first.
         limits: thresholds.
-        apart: whether ranks train each by itself. Then a rank's pauses hold up no other, and those
-            of the rank that has the most count.
+        apart: whether ranks train each by itself. Then a rank's pauses hold up no other, and all
+            those of the rank that loses most by its own count.
     """
     recent = settled(steps, limits)
     if not recent:
         return NO_PAUSES
+    long = _outliers(recent, limits)
+    if not long and not any(_is_long(what, recent, told, limits) for what, _ in _KINDS):
+        return NO_PAUSES
+    if apart and len(recent[0].rows) > 1:
+        return _of_most(recent, told, limits)
+    return _recur(recent, long, told, limits)
+
+
+def _of_most(recent: Sequence[FrontierStep], told: Told, limits: Thresholds) -> Pauses:
+    """Those of the rank that they cost most; the steps are those that any rank has them in."""
+    of_each = []
+    for rank in range(len(recent[0].rows)):
+        own = [account([step.rows[rank]]) for step in recent]
+        of_each.append(_recur(own, _outliers(own, limits), {0: told.get(rank, ())}, limits))
+    most = max(range(len(of_each)), key=lambda rank: of_each[rank].share)
+    others = {pause.what for at, of in enumerate(of_each) if at != most for pause in of.recurring}
+    recurring = tuple(
+        replace(pause, rank=None if pause.what in others else most)
+        for pause in of_each[most].recurring
+    )
+    return Pauses(recurring, frozenset().union(*(pauses.steps for pauses in of_each)))
+
+
+def _recur(
+    recent: Sequence[FrontierStep], long: Sequence[FrontierStep], told: Told, limits: Thresholds
+) -> Pauses:
+    """The pauses of ranks each of which holds up the others."""
     found: list[Recurring] = []
     taken: set[int] = set()
-    long = _outliers(recent, limits)
-    for what, least in (("eval", 2), ("save", 2), ("gc", 3)):
+    for what, least in _KINDS:
         if not _is_long(what, recent, told, limits):
             continue
         during = _during(recent, told, what)
-        of_each = [
-            _recurring(what, events, recent, _during(recent, some, what) - taken, told, limits)
-            for some in ([{rank: pauses} for rank, pauses in told.items()] if apart else [told])
-            if len(events := _events(what, some, limits)) >= least
-        ]
-        recurring = max(filter(None, of_each), key=lambda pause: pause.share, default=None)
+        events = _events(what, told, limits)
+        if len(events) < least:
+            continue
+        recurring = _recurring(what, events, recent, during - taken, told, limits)
         if recurring is not None:
             found.append(recurring)
             taken |= during & {step.step for step in long} if what == "gc" else during
