@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +59,7 @@ def armed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Armed]:
         (torch.autograd, "backward"),
         (torch.amp.GradScaler, "step"),
         (torch, "save"),
+        (os, "_exit"),
         (ddp, "__init__"),
         (graph, "capture_begin"),
         (graph, "capture_end"),

@@ -375,6 +375,29 @@ def test_the_exit_code_is_written_down(stage: Stage, folder: Path, text: str, co
     assert told["code"] == code
 
 
+TRAINS = """
+import os, torch
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def train(steps):
+    for _ in range(steps):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_a_rank_that_leaves_at_once_has_told_all_its_steps(tmp_path: Path) -> None:
+    # Given one that ends itself as multiprocessing does what it has forked, which it has done, too
+    stage = Stage.make(tmp_path / "session")
+    leaves = "train(2) if os.fork() == 0 else (os.wait(), train(200))\nos._exit(3)"
+    write(tmp_path, script=TRAINS + leaves)
+
+    assert run([stage.rank_py, "script.py"], tmp_path).code == 3
+
+    assert stage.rank_records(0, "totals")[-1]["to_step"] == 200
+
+
 def test_an_interrupt_ends_the_script_as_it_ends_any(stage: Stage, folder: Path) -> None:
     (folder / "script.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)")
 

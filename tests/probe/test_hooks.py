@@ -664,3 +664,18 @@ def test_patched_methods_keep_their_names(armed: Armed) -> None:
     assert "tensors" in inspect.signature(torch.autograd.backward).parameters
     ddp = torch.nn.parallel.DistributedDataParallel
     assert "device_ids" in inspect.signature(ddp.__init__).parameters
+
+
+def test_a_watchdog_that_ends_the_process_waits_for_nothing(armed: Armed) -> None:
+    # Given a rank that trains, of which nothing is to be touched on another thread
+    torch.ones(1, requires_grad=True).sum().backward()
+    touched: list[str] = []
+    armed.probe.meter.finish = lambda: touched.append("meter")
+
+    watchdog = threading.Thread(target=armed.probe.leaves)
+    watchdog.start()
+    watchdog.join()
+
+    assert touched == []
+    armed.probe.leaves()
+    assert touched == ["meter"]

@@ -44,6 +44,7 @@ def install(torch: Any, directory: Path, report: Optional[Callable[[str], None]]
         _patch_capture,
         _patch_save,
         _watch_collections,
+        _patch_exit,
     ):
         try:
             patch(probe, torch)
@@ -286,3 +287,16 @@ def _watch_collections(probe: Probe, torch: Any) -> None:
             probe.collecting(phase == "start")
 
     gc.callbacks.append(collecting)
+
+
+def _patch_exit(probe: Probe, torch: Any) -> None:
+    original = os._exit
+
+    @functools.wraps(original)
+    def leave(*args: Any, **kwargs: Any) -> Any:
+        try:
+            probe.leaves()
+        finally:
+            original(*args, **kwargs)
+
+    os._exit = leave

@@ -372,3 +372,11 @@ class Probe(Fetches, Told):
         except Exception as error:
             self.disable(error)
         self._writer.finish()
+
+    def leaves(self) -> None:
+        """``os._exit`` is called, which runs nothing else of what ends a process.
+
+        On another thread it is a watchdog's, which must not wait for what the training one holds.
+        """
+        if _thread() == self._thread:
+            self.finish()

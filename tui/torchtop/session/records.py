@@ -69,7 +69,8 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    each lies within the phases above and is part of them
     ``totals``     sums over all steps of [from_step, to_step): steps, host_us, the phase columns
                    above, data_host_us, samples, tokens; phase_steps (steps behind the phases),
-                   and own_us {name: sum} of the script's own phases
+                   and own_us {name: sum} of the script's own phases. Of a rank that a signal has
+                   ended, the steps of its last half second are missing
     ``beat``       twice a second: marker (last passed, see MARKERS), marker_ns, step, ready
                    (batches waiting in the loader's queue, or null), and loader_at [epochs begun
                    before this one, batches of it so far, batches of a whole one or null] of the
