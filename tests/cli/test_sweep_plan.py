@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         if name in VERSIONS:
             root.mkdir(exist_ok=True)
             (root / "version.py").write_text(VERSIONS[name])
+            (root / "distributed").mkdir(exist_ok=True)
+            (root / "distributed" / "run.py").touch()
         return Interpreter(f"/{name}/python", "3.12.3", root if name in VERSIONS else None)
 
     inventory = GpuInventory(gpus=GPUS)
@@ -149,6 +152,111 @@ def test_a_rank_has_as_many_threads_alone_as_among_the_most(
     assert {machine.launch(c, limit, plan, "x").env["OMP_NUM_THREADS"] for c in plan.cells} == {"4"}
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert "OMP_NUM_THREADS" not in machine.launch(plan.cells[0], limit, plan, "x").env
+
+
+OWN = """
+[workloads.one]
+script = "train.py"
+nproc = 1
+options = { lr = 0.1 }
+[workloads.plain]
+script = "train.py"
+[workloads.pair]
+script = "train.py"
+gpus = 2
+[workloads.first]
+script = "train.py"
+gpus = 1
+[workloads.told]
+command = ["bash", "train.sh"]
+options = { lr = 0.1 }
+[workloads.limited]
+command = ["bash", "train.sh"]
+gpus = 1
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A folder with workloads of the user's own, who has agreed to them."""
+    file = tmp_path / "config" / "torchtop" / "torchtop.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(OWN)
+    file.chmod(0o600)
+    (file.parent / "train.py").write_text("import torch\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "label", "launched"),
+    [
+        # what its file says counts, as for run
+        ("one --device cpu", "1 rank", ("cpu", 1, ())),
+        ("one", "1 GPU", ("cuda", 1, ("GPU-0",))),
+        ("first", "1 GPU", ("cuda", 1, ("GPU-0",))),
+        ("pair", "2 GPUs", ("cuda", 2, ("GPU-0", "GPU-1"))),
+        ("pair --device cpu --nproc 3", "3 ranks", ("cpu", 3, ())),
+        # and what is typed before it
+        ("one --device cpu --nproc 2", "2 ranks", ("cpu", 2, ())),
+        ("one --gpus 2", "2 GPUs", ("cuda", 2, ("GPU-0", "GPU-1"))),
+        ("first --gpus 2", "2 GPUs", ("cuda", 2, ("GPU-0", "GPU-1"))),
+        ("plain", "2 GPUs", ("cuda", 2, ("GPU-0", "GPU-1"))),
+    ],
+)
+def test_a_workload_of_a_file_runs_where_its_file_says(
+    words: str, label: str, launched: tuple[str, int, tuple[str, ...]], own: Path
+) -> None:
+    plan, machine = planned(own, words)
+    spec = machine.launch(plan.cells[0], Limit(30, 10.0, 5), plan, "x")
+
+    assert [cell.label for cell in plan.cells] == [label]
+    assert (spec.device, spec.nproc, spec.gpu_uuids) == launched
+
+
+@pytest.mark.parametrize(
+    ("words", "labels", "gpus"),
+    [
+        ("told", ["its own ranks"], [()]),
+        ("told --device cpu", ["its own ranks"], [()]),
+        ("told -o lr=1,2", ["lr=1.0", "lr=2.0"], [(), ()]),
+        ("told --gpus 1,2", ["1 GPU", "2 GPUs"], [("GPU-0",), ("GPU-0", "GPU-1")]),
+        ("limited", ["1 GPU"], [("GPU-0",)]),
+    ],
+)
+def test_of_a_command_only_the_gpus_that_it_is_given_are_counted(
+    words: str, labels: list[str], gpus: list[tuple[str, ...]], own: Path
+) -> None:
+    plan, machine = planned(own, words)
+    specs = [machine.launch(cell, Limit(None, 3.0, 5), plan, "x") for cell in plan.cells]
+
+    assert [cell.label for cell in plan.cells] == labels
+    assert {cell.place.nproc for cell in plan.cells} == {None}
+    assert [spec.gpu_uuids for spec in specs] == gpus
+    assert {(spec.measured_s, spec.warmup, spec.steps) for spec in specs} == {(3.0, 5, None)}
+    assert not any("OMP_NUM_THREADS" in spec.env for spec in specs)
+    assert Plan.load(_written(plan, own)).cells == plan.cells
+
+
+def _written(plan: Plan, folder: Path) -> Path:
+    path = folder / "plan.json"
+    path.write_text(json.dumps(plan.to_json()))
+    return path
+
+
+@pytest.mark.parametrize("words", ["sweep told --nproc 1,2", "sweep told --python old"])
+def test_a_command_cannot_be_given_ranks_or_an_interpreter(words: str, own: Path) -> None:
+    option = words.split()[2]
+    with pytest.raises(UsageError, match=f"^{option} does not go with told, a command that"):
+        planned(own, words.removeprefix("sweep "))
+
+
+def test_a_command_needs_no_interpreter_with_pytorch(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", "bare")
+    plan, _ = planned(own, "told --gpus 1,4")
+
+    assert skipped(plan) == {"gpus=4": "this machine has 2 GPUs"}
 
 
 def test_a_path_may_have_a_comma_in_it(tmp_path: Path) -> None:

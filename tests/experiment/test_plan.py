@@ -16,6 +16,8 @@ PYTHON = Axis("python", ("/a/python",), ("torch 2.11.0",))
 
 def placed(cell: Cell, gpus: int = 4) -> Place:
     """As a workload with a global batch of 256, on a machine with so many GPUs."""
+    if cell.devices is None:
+        return Place(None)
     parallel = cell.options.get("parallel", "ddp")
     each, whole = cell.options.get("batch_per_gpu"), cell.options.get("batch", "256")
     batch = int(each) * cell.devices if each else int(whole)

@@ -175,3 +175,16 @@ def test_progress_is_told() -> None:
 
     told = {"runs_done": 3, "runs_left": 3, "eta_s": 90.0, "session": None}
     assert built["progress"] == told
+
+
+def test_of_a_command_the_ranks_that_were_seen_make_its_batch_each() -> None:
+    # given a cell that nobody gave a number of devices
+    made = cells(())
+    assert [(cell.label, cell.devices) for cell in made.values()] == [("its own ranks", None)]
+    # when two ranks were seen in it, and before
+    runs = {"all": [run(40.0, 32, PAIR, world_size=2)]}
+    seen, before = (build(plan_of(made), known, "done")["cells"][0] for known in (runs, {}))
+
+    assert (seen["gpus"], seen["nproc"], seen["batch_per_gpu"]) == (2, 2, 16)
+    assert (before["gpus"], before["batch_per_gpu"]) == (None, None)
+    assert (seen["base"], seen["loss"]) == (None, None)

@@ -56,6 +56,7 @@ def build_spec(args: argparse.Namespace, cwd: Path) -> LaunchSpec:
                 f"{safe(args.arguments[0])}: after a workload's name only options of run may "
                 f"follow; its own are set with -o key=value (see: torchtop workloads)"
             )
+        refuse_for_a_command(entry, {"--nproc": args.nproc, "--python": args.python})
         return workload_spec(entry, options, args, cwd, _to_stderr)
     if options:
         raise UsageError(
@@ -122,23 +123,16 @@ def workload_spec(
     A screen in use must not be written over, so what is worth knowing goes to `tell`.
     """
     checked = entry.validate(options)
-    own, wish = entry.own, wish_of(args)
+    own, wish = entry.own, own_wish(entry, wish_of(args))
     if own is not None:
         consent(entry, bool(getattr(args, "yes", False)))
-        wish = replace(
-            wish,
-            gpus=wish.gpus if wish.gpus is not None or wish.gpu_ids else own.gpus,
-            nproc=wish.nproc or own.nproc,
-        )
-        if wish.device == "cpu":
-            wish = replace(wish, gpus=None)
     given = dict(options)
     if entry.builtin and args.steps is not None and "steps" not in given:
         given["steps"] = str(args.steps)
     spec = LaunchSpec(
         name=args.name or entry.name,
         workload=entry.name,
-        source="command" if own and own.command else entry.source,
+        source="command" if entry.is_command else entry.source,
         target=entry.target,
         args=tuple(entry.arguments(given)),
         options=checked,
@@ -153,6 +147,35 @@ def workload_spec(
     if entry.builtin:
         spec = _in_processes(spec, entry, wish)
     return spec
+
+
+def own_wish(entry: Entry, wish: Wish) -> Wish:
+    """Where a workload runs: what the command line does not say, its file does.
+
+    GPUs that were asked for have a rank each, whatever the file says of ranks.
+    """
+    if entry.own is None or wish.gpus is not None or wish.gpu_ids is not None:
+        return wish
+    gpus = None if wish.device == "cpu" else entry.own.gpus
+    return replace(wish, gpus=gpus, nproc=wish.nproc or entry.own.nproc)
+
+
+def refuse_for_a_command(entry: Entry, given: Mapping[str, object]) -> None:
+    """Refuse options that a command, which starts its ranks itself, cannot be given.
+
+    Args:
+        entry: the workload.
+        given: their values, by option.
+
+    Raises:
+        UsageError: one has a value.
+    """
+    for option, value in given.items():
+        if entry.is_command and value:
+            raise UsageError(
+                f"{option} does not go with {entry.name}, a command that starts its ranks "
+                "itself: write it into the command"
+            )
 
 
 def _in_processes(spec: LaunchSpec, entry: Entry, wish: Wish) -> LaunchSpec:

@@ -11,9 +11,15 @@ from pathlib import Path
 
 from torchtop.commands.errors import UsageError
 from torchtop.commands.placement import Wish, place, visible_gpus
-from torchtop.commands.request import find_entry, workload_spec
+from torchtop.commands.request import (
+    find_entry,
+    own_wish,
+    refuse_for_a_command,
+    workload_spec,
+)
 from torchtop.commands.text import safe
 from torchtop.devices.facts import query_gpus
+from torchtop.devices.model import GpuInventory
 from torchtop.experiment.plan import Axis, Cell, Place, Plan, Settings, make_cells
 from torchtop.experiment.runner import Limit
 from torchtop.launch.catalog import Entry, load_catalog
@@ -47,6 +53,8 @@ class Machine:
         Raises:
             UsageError: it makes no sense on any machine.
         """
+        if self.entry.is_command or cell.devices is None:
+            return Place(None, skip=self._too_few(cell))
         options = _values(self.entry, cell)
         cuda, known = self.device == "cuda", {option.name for option in self.entry.options}
         parallel = None
@@ -84,10 +92,16 @@ class Machine:
             return f"PyTorch is not installed for {python.path}"
         if self.device == "cuda" and python.cuda_version is None:
             return f"PyTorch {version} is a CPU build"
-        if self.device == "cuda" and cell.devices > self.gpus:
-            return f"this machine has {self.gpus} GPU{'' if self.gpus == 1 else 's'}"
+        if (few := self._too_few(cell)) is not None:
+            return few
         if options.get("compile") and version.startswith(("0.", "1.")):
             return f"PyTorch {version} has no torch.compile, which came with 2.0"
+        return None
+
+    def _too_few(self, cell: Cell) -> str | None:
+        """Why there are not enough GPUs."""
+        if self.device == "cuda" and (cell.devices or 0) > self.gpus:
+            return f"this machine has {self.gpus} GPU{'' if self.gpus == 1 else 's'}"
         return None
 
     def launch(self, cell: Cell, limit: Limit, plan: Plan, sweep: str) -> LaunchSpec:
@@ -102,7 +116,7 @@ class Machine:
             options |= {"seconds": f"{limit.seconds:g}", "warmup": str(limit.warmup)}
         cuda = self.device == "cuda"
         args = argparse.Namespace(
-            gpus=str(cell.devices) if cuda else None,
+            gpus=str(cell.devices) if cuda and cell.devices else None,
             gpu_ids=None,
             nproc=None if cuda else cell.place.nproc,
             device=self.device,
@@ -119,10 +133,11 @@ class Machine:
         spec = replace(spec, sweep={"id": sweep, "cell": cell.id})
         if limit.steps is None and not by_itself:
             spec = replace(spec, measured_s=limit.seconds, warmup=limit.warmup)
-        if cuda or "OMP_NUM_THREADS" in os.environ:
+        counts = [one.devices for one in plan.cells if one.place.skip is None and one.devices]
+        if cuda or "OMP_NUM_THREADS" in os.environ or not counts:
             return spec
         # A rank alone has no more cores than one of many: else nothing could scale.
-        most = max(one.devices for one in plan.cells if one.place.skip is None)
+        most = max(counts)
         threads = max(1, len(os.sched_getaffinity(0)) // most)
         return replace(spec, env={"OMP_NUM_THREADS": str(threads), **spec.env})
 
@@ -150,9 +165,10 @@ def make_plan(args: argparse.Namespace, command: Sequence[str], cwd: Path) -> tu
             f"sweep takes a workload of the catalog, not the script {safe(args.workload)}: "
             "name it under [workloads] in torchtop.toml"
         )
+    refuse_for_a_command(entry, {"--nproc": args.nproc, "--python": args.python})
     axes, fixed = _option_axes(entry, args.option or [])
     pythons = [inspect(path) for path in _words(args.python, "--python") or [sys.executable]]
-    counts, device, gpus = _counts(args, pythons)
+    counts, device, gpus = _counts(args, entry, pythons)
     machine = Machine(entry, device, {one.path: one for one in pythons}, gpus)
     paths = tuple(dict.fromkeys(one.path for one in pythons))
     python_axis = Axis("python", paths, tuple(_python_names(pythons)))
@@ -194,24 +210,31 @@ def _several(option: Option, text: str) -> list[str]:
     return [text] if option.type == "str" and not option.choices else text.split(",")
 
 
-def _counts(args: argparse.Namespace, pythons: Sequence[Interpreter]) -> tuple[Axis, str, int]:
-    """The numbers of devices, the device, and how many GPUs there are."""
+def _counts(
+    args: argparse.Namespace, entry: Entry, pythons: Sequence[Interpreter]
+) -> tuple[Axis, str, int]:
+    """The numbers of devices, the device, and how many GPUs there are.
+
+    A command that may use all that it finds has no number: it starts its ranks itself.
+    """
     gpus, nproc = _numbers(args.gpus, "--gpus"), _numbers(args.nproc, "--nproc")
-    if args.device == "cpu" or (nproc and not gpus and args.device == "auto"):
-        if gpus:
-            raise UsageError("--gpus does not go with --device cpu; ranks: --nproc 1,2")
-        default = place(Wish("cpu"), pythons[0]).nproc
-        return Axis("nproc", tuple(nproc or [default])), "cpu", 0
-    if nproc:
+    on_cpu = args.device == "cpu" or (nproc and not gpus and args.device == "auto")
+    if on_cpu and gpus:
+        raise UsageError("--gpus does not go with --device cpu; ranks: --nproc 1,2")
+    if nproc and not on_cpu:
         raise UsageError("--nproc is for ranks on the CPU (--device cpu); GPUs: --gpus 1,2")
-    wish = Wish("cuda" if gpus else args.device)
-    inventory = query_gpus()
+    wish = Wish("cuda") if gpus else own_wish(entry, Wish("cpu" if on_cpu else args.device))
+    inventory = GpuInventory() if on_cpu else query_gpus()
     usable = [p for p in pythons if p.torch_root is None or p.cuda_version is not None]
-    placed = place(wish, (usable or list(pythons))[0], inventory)
+    interpreter = None if entry.is_command else (usable or list(pythons))[0]
+    placed = place(wish, interpreter, inventory)
+    its_own = entry.is_command and wish.gpus is None
     if placed.device == "cpu":
-        return Axis("nproc", (placed.nproc,)), "cpu", 0
+        return Axis("nproc", () if its_own else tuple(nproc or [placed.nproc])), "cpu", 0
     there = len(visible_gpus(inventory))
-    return Axis("gpus", tuple(gpus or [there])), "cuda", there
+    if not gpus and not its_own:
+        gpus = [len(placed.gpu_uuids) or placed.nproc]
+    return Axis("gpus", tuple(gpus)), "cuda", there
 
 
 def _numbers(text: str | None, option: str) -> list[int]:

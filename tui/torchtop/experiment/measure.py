@@ -73,6 +73,7 @@ def _measured(paths: SessionPaths, summary: Mapping[str, Any], warm_up: int) -> 
     return {
         "steps": recorded.count,
         "batch": recorded.usual("samples"),
+        "world_size": len(recorded.ranks),
         "samples_per_s": samples_per_s,
         "tokens_per_s": recorded.per_s("tokens"),
         "step_ms": recorded.step_ms,

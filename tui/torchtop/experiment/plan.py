@@ -44,13 +44,13 @@ class Place:
     """Where a cell runs and what it has to do there.
 
     Attributes:
-        nproc: processes.
+        nproc: processes; None where a command starts as many as it likes.
         parallel: ddp, dp, single, or None where the workload does not say.
         batch: samples in a step over all devices, or None where the workload does not say.
         skip: why this machine cannot do it, one line; None where it can.
     """
 
-    nproc: int
+    nproc: int | None
     parallel: str | None = None
     batch: int | None = None
     skip: str | None = None
@@ -65,7 +65,7 @@ class Cell:
         label: the same for people.
         role: ``asked`` or ``reference``.
         axes: what sets it apart from the others.
-        devices: GPUs, or ranks on a CPU.
+        devices: GPUs, or ranks on a CPU; None where a command decides that.
         options: all options that are set, by name.
         python: path of the interpreter.
         place: where it runs.
@@ -77,7 +77,7 @@ class Cell:
     label: str
     role: str
     axes: Mapping[str, Value]
-    devices: int
+    devices: int | None
     options: Mapping[str, str]
     python: str
     place: Place = Place(1)
@@ -87,7 +87,9 @@ class Cell:
     @property
     def batch_each(self) -> float | None:
         """Samples in a step of one device; None where not known."""
-        return None if self.place.batch is None else self.place.batch / self.devices
+        if self.place.batch is None or self.devices is None:
+            return None
+        return self.place.batch / self.devices
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ def make_cells(
     """All combinations, and the references that explain their scaling.
 
     Args:
-        counts: ``gpus`` or ``nproc``: numbers of devices.
+        counts: ``gpus`` or ``nproc``: numbers of devices; none where a command decides that.
         options: options of the workload, and the values of each.
         pythons: paths of interpreters.
         fixed: options that all cells share.
@@ -189,15 +191,17 @@ def make_cells(
     """
     varied = [axis for axis in (counts, *options, pythons) if len(axis.values) > 1]
     cells = []
-    for values in itertools.product(*(axis.values for axis in (*options, pythons, counts))):
-        chosen = dict(zip((a.name for a in (*options, pythons, counts)), values, strict=True))
+    known = [axis for axis in (*options, pythons, counts) if axis.values]
+    for values in itertools.product(*(axis.values for axis in known)):
+        chosen = dict(zip((axis.name for axis in known), values, strict=True))
+        devices = int(chosen[counts.name]) if counts.values else None
         axes = {axis.name: chosen[axis.name] for axis in varied}
         cell = Cell(
             id=",".join(f"{name}={value}" for name, value in axes.items()) or "all",
-            label=_label(axes, varied, counts, int(chosen[counts.name])),
+            label=_label(axes, varied, counts, devices),
             role="asked",
             axes=axes,
-            devices=int(chosen[counts.name]),
+            devices=devices,
             options={**fixed, **{axis.name: str(chosen[axis.name]) for axis in options}},
             python=str(chosen[pythons.name]),
         )
@@ -205,7 +209,9 @@ def make_cells(
     return _with_references(cells, placed)
 
 
-def _label(axes: Mapping[str, Value], varied: Sequence[Axis], counts: Axis, devices: int) -> str:
+def _label(
+    axes: Mapping[str, Value], varied: Sequence[Axis], counts: Axis, devices: int | None
+) -> str:
     parts = [count(counts.name, devices)] if counts.name in axes or not axes else []
     for axis in varied:
         if axis.name in axes and axis is not counts:
@@ -215,8 +221,10 @@ def _label(axes: Mapping[str, Value], varied: Sequence[Axis], counts: Axis, devi
     return ", ".join(parts)
 
 
-def count(name: str, devices: int) -> str:
-    """A number of devices in words: ``2 GPUs``, ``1 rank``."""
+def count(name: str, devices: int | None) -> str:
+    """A number of devices in words: ``2 GPUs``, ``1 rank``; None is a command's own."""
+    if devices is None:
+        return "its own ranks"
     what = "GPU" if name == "gpus" else "rank"
     return f"{devices} {what}{'' if devices == 1 else 's'}"
 
@@ -251,8 +259,8 @@ def _base(cell: Cell, asked: Sequence[Cell]) -> Cell | None:
         and other.python == cell.python
         and other.place.skip is None
     ]
-    first = min(same, key=lambda other: other.devices, default=None)
-    return None if first is None or first.devices >= cell.devices else first
+    first = min(same, key=lambda other: other.devices or 0, default=None)
+    return None if first is None or (first.devices or 0) >= (cell.devices or 0) else first
 
 
 def _reference(cell: Cell, base: Cell, known: Iterable[Cell], placed: Placed) -> Cell | None:

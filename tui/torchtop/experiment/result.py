@@ -72,13 +72,15 @@ def _row(
     failed = schedule.failed(runs)
     settled = schedule.is_settled(cell, plan, runs)
     batch = _last(made, "batch")
+    ranks = _last(made, "world_size")
+    devices = cell.devices or ranks
     return {
         "id": cell.id,
         "label": cell.label,
         "role": cell.role,
         "axes": dict(cell.axes),
-        "gpus": cell.devices,
-        "nproc": cell.place.nproc,
+        "gpus": devices,
+        "nproc": cell.place.nproc or ranks,
         "parallel": cell.place.parallel,
         "options": dict(cell.options),
         "python": cell.python,
@@ -87,7 +89,7 @@ def _row(
         "reason": cell.place.skip or (failed or {}).get("reason"),
         "runs": [dict(run) for run in runs],
         "batch": batch if batch is not None else cell.place.batch,
-        "batch_per_gpu": None if batch is None else batch / cell.devices,
+        "batch_per_gpu": batch / devices if batch is not None and devices else None,
         "samples_per_s": _several(made, "samples_per_s"),
         "tokens_per_s": _several(made, "tokens_per_s"),
         "step_ms": _several(made, "step_ms"),
@@ -173,7 +175,7 @@ def _measured(cell: Cell, row: Mapping[str, Any]) -> Measured | None:
     made = schedule.measured(row["runs"])
     costs = [c for run in made if (c := Costs.from_json(run.get("costs"))) is not None]
     batch, rate = row["batch"], _rate(row)
-    if not costs or batch is None or not rate:
+    if not costs or batch is None or not rate or cell.devices is None:
         return None
     whole = combine(costs, batch / rate * 1e3)
     if whole is None:

@@ -51,6 +51,11 @@ class Entry:
             return self.own.command[0]
         return (self.own.module if self.own else None) or str(self.own and self.own.script)
 
+    @property
+    def is_command(self) -> bool:
+        """Whether it is a command of the user's, which starts its ranks itself."""
+        return self.own is not None and bool(self.own.command)
+
     def validate(self, options: Mapping[str, str]) -> dict[str, str]:
         """Check options as they were typed.
 

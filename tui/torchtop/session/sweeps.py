@@ -31,7 +31,8 @@ beside the sessions, mode 0700:
         id (short text, unique in the sweep), label ("2 GPUs, compile=on"), role ("asked", or
         "reference": added by the sweep to explain a loss, not part of the question),
         axes {name: value}: as in `axes`, of this cell; of a reference also batch_per_gpu,
-        gpus (devices; of a CPU: ranks), nproc (processes), parallel (ddp|dp|single, or null),
+        gpus (devices; of a CPU: ranks), nproc (processes); of a command what was seen, null before;
+        parallel (ddp|dp|single, or null),
         options {name: text} (all that are set), python (path of the interpreter),
         status (waiting|running|measured|failed|skipped), settled (bool: no more runs to come),
         reason (why it failed or was skipped, one line; else null),
@@ -61,8 +62,8 @@ beside the sessions, mode 0700:
         session (id), status (done|failed|stopped|lost), reason (one line or null), host,
         started_at, wall_s, measured (null unless it is done): steps, samples_per_s, tokens_per_s,
         step_ms, p50_ms, p95_ms, power_w, energy_j_per_1000_samples, memory_peak_bytes,
-        first_steps_s, training_loss, batch, verdict, phases, versions, costs (what the accounting
-        needs; see `torchtop.experiment.costs`)
+        first_steps_s, training_loss, batch, world_size (ranks that were seen), verdict, phases,
+        versions, costs (what the accounting needs; see `torchtop.experiment.costs`)
 
     loss (`torchtop.experiment.accounting`)
         base, reference (ids of cells; reference is null where it was not measured),
