@@ -85,8 +85,7 @@ def routine(cycle: Sequence[Mark], end: Mark, before: Optional[Routine]) -> Opti
             return None
         if mark is end:
             at = len(codes) - 1
-    # Where several models take their turns, the step may end with any of them.
-    if at is None or codes.count("O1") != 1 or extras.count(True) > 1 or len(codes) > _LONGEST:
+    if at is None or "O1" not in codes or len(codes) > _LONGEST:
         return None
     ends = [place for place, code in enumerate(codes[: at + 1]) if code == "B1"]
     source = cycle[0].extra
@@ -94,7 +93,10 @@ def routine(cycle: Sequence[Mark], end: Mark, before: Optional[Routine]) -> Opti
     if not ends or not of_one_source:
         return None
     batches, begins = codes.count("D1"), codes.index("B0")
-    return Routine(seen, tuple(codes), tuple(extras), source, batches, at, ends[-1], begins)
+    # Where several models take their turns, the step may end with any of them.
+    takes_turns = codes.count("O1") > 1 or extras.count(True) > 1
+    stop = ends[0] if takes_turns else ends[-1]
+    return Routine(seen, tuple(codes), tuple(extras), source, batches, at, stop, begins)
 
 
 class Coast:
