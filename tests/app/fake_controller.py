@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from app.made_session import CASES, live, make, make_idle
@@ -59,7 +59,7 @@ class FakeController:
     def workloads(self) -> Sequence[WorkloadEntry]:
         return self.catalog
 
-    def consent(self, name: str) -> str | None:
+    def consent(self, name: str, options: Mapping[str, str]) -> str | None:
         return self.unread.get(name)
 
     def agree(self, name: str) -> None:

@@ -30,20 +30,20 @@ def write(folder: Path, epochs: int) -> None:
 def test_a_command_is_asked_about_until_it_is_agreed_to(controller: LiveController) -> None:
     entry = next(e for e in controller.workloads() if e.name == "ours")
     assert entry.problem is None
-    asked = controller.consent("ours")
+    asked = controller.consent("ours", {})
     assert asked is not None and "train.py --epochs 3" in asked
     controller.agree("ours")
-    assert controller.consent("ours") is None
-    assert controller.consent("compute-heavy") is None
+    assert controller.consent("ours", {}) is None
+    assert controller.consent("compute-heavy", {}) is None
 
 
 def test_agreeing_holds_for_what_was_shown_alone(
     controller: LiveController, tmp_path: Path
 ) -> None:
-    controller.consent("ours")
+    controller.consent("ours", {})
     write(tmp_path, 9)
     controller.agree("ours")
-    asked = controller.consent("ours")
+    asked = controller.consent("ours", {})
     assert asked is not None and "--epochs 9" in asked
     with pytest.raises(ControllerError, match="start it again"):
         controller.start("ours", {})
@@ -73,3 +73,13 @@ def test_defaults_are_those_of_the_sessions_device(
 def test_nothing_is_agreed_to_unread(controller: LiveController) -> None:
     with pytest.raises(ControllerError, match="read its command"):
         controller.agree("ours")
+
+
+def test_the_command_to_agree_to_has_the_options_of_the_start(
+    controller: LiveController, tmp_path: Path
+) -> None:
+    with (tmp_path / "torchtop.toml").open("a") as file:
+        file.write("options = { lr = 0.1 }\n")
+
+    asked = controller.consent("ours", {"lr": "0.5"})
+    assert asked is not None and asked.endswith("train.py --epochs 3 --lr=0.5")

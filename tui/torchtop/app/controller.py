@@ -64,8 +64,12 @@ class Controller(Protocol):
         """The catalog, in the order in which it is shown."""
         ...
 
-    def consent(self, name: str) -> str | None:
+    def consent(self, name: str, options: Mapping[str, str]) -> str | None:
         """The full command that the user has to agree to before a workload starts, or None.
+
+        Args:
+            name: the workload's.
+            options: those that it shall start with, as they were typed.
 
         Raises:
             ControllerError: there is no such workload.

@@ -88,7 +88,7 @@ class Operations:
         """Find out whether the user has to agree to a workload's command first."""
 
         def work() -> None:
-            self._post(Consented(name, options, self._controller.consent(name)))
+            self._post(Consented(name, options, self._controller.consent(name, options)))
 
         self._background(work)
 

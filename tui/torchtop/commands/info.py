@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 
 from torchtop.commands.errors import here
 from torchtop.commands.text import one_line, safe
@@ -16,7 +17,8 @@ def workloads(args: argparse.Namespace) -> int:
 
     catalog = load_catalog(here())
     if args.json:
-        print(json.dumps(catalog.as_json(), indent=1))
+        chosen = (catalog.find(args.workload),) if args.workload else catalog.entries
+        print(json.dumps(replace(catalog, entries=chosen).as_json(), indent=1))
         return 0
     for problem in catalog.problems:
         print(f"torchtop: {one_line(problem)}", file=sys.stderr)

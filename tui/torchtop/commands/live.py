@@ -15,7 +15,7 @@ from typing import Any
 
 from torchtop.app.controller import ControllerError, LeftBehind, StopMode, WorkloadEntry
 from torchtop.commands.errors import UsageError
-from torchtop.commands.request import workload_spec
+from torchtop.commands.request import command_of, wish_of, workload_spec
 from torchtop.launch import boot, config, sweep
 from torchtop.launch.catalog import Entry, load_catalog
 from torchtop.launch.spec import LaunchError, LaunchSpec
@@ -72,16 +72,18 @@ class LiveController:
             for entry in load_catalog(self._cwd).entries
         ]
 
-    def consent(self, name: str) -> str | None:
+    def consent(self, name: str, options: Mapping[str, str]) -> str | None:
         """See `Controller`."""
         try:
-            own = load_catalog(self._cwd).find(name).own
+            entry = load_catalog(self._cwd).find(name)
+            own = entry.own
             if own is None or not config.needs_consent(own, session_paths.home()):
                 return None
+            command = command_of(entry, options, wish_of(self._defaults))
         except (UsageError, LaunchError, SessionError) as error:
             raise ControllerError(str(error)) from None
         self._asked[name] = own
-        return own.shown_command()
+        return command
 
     def agree(self, name: str) -> None:
         """See `Controller`: it holds for the command that was shown, not for a later edit of it."""
@@ -98,7 +100,9 @@ class LiveController:
             if self._spec is not None and self._is_again(self._spec, name, options):
                 return self._begin(self._spec)
             entry = load_catalog(self._cwd).find(name)
-            if self.consent(name) is not None:  # its file was edited after the user had agreed
+            if (
+                self.consent(name, options) is not None
+            ):  # its file was edited after the user had agreed
                 raise ControllerError(f"{name}: its command is another now; start it again")
             spec = workload_spec(entry, options, self._defaults, self._cwd)
             return self._begin(spec)

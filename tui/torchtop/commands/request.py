@@ -125,7 +125,7 @@ def workload_spec(
     checked = entry.validate(options)
     own, wish = entry.own, own_wish(entry, wish_of(args))
     if own is not None:
-        consent(entry, bool(getattr(args, "yes", False)))
+        consent(entry, bool(getattr(args, "yes", False)), options, wish)
     given = dict(options)
     if entry.builtin and args.steps is not None and "steps" not in given:
         given["steps"] = str(args.steps)
@@ -267,8 +267,29 @@ def _fault(target: str) -> Entry:
     return Entry(None, found.name, found.summary, "builtin", found.options, builtin=found)
 
 
-def consent(entry: Entry, yes: bool) -> None:
+def command_of(entry: Entry, options: Mapping[str, str], wish: Wish) -> str:
+    """The command that a workload of a file runs, for a person to judge; empty for a built-in one.
+
+    Args:
+        entry: the workload.
+        options: its options as they were typed.
+        wish: where it shall run.
+    """
+    if entry.own is None:
+        return ""
+    wish = own_wish(entry, wish)
+    gpus = wish.gpus or (None if wish.gpu_ids is None else len(wish.gpu_ids))
+    return entry.own.command_with(entry.parse(options), wish.nproc or gpus)
+
+
+def consent(entry: Entry, yes: bool, options: Mapping[str, str], wish: Wish) -> None:
     """Have the user agree to the first start of a workload that the current directory names.
+
+    Args:
+        entry: the workload.
+        yes: whether the command line agrees.
+        options: those of this start, as they were typed.
+        wish: where it shall run.
 
     Raises:
         UsageError: no consent was given.
@@ -277,12 +298,12 @@ def consent(entry: Entry, yes: bool) -> None:
     if own is None or not config.needs_consent(own, home()):
         return
     if not yes:
+        command = command_of(entry, options, wish)
         if not sys.stdin.isatty():
-            command = own.shown_command()
             raise UsageError(
                 f"{entry.name} runs: {command} -- agree to it once with --yes", whole=True
             )
-        sys.stderr.write(_question(entry.name, own.file, own.shown_command()))
+        sys.stderr.write(_question(entry.name, own.file, command))
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise UsageError(f"{entry.name} was not started")

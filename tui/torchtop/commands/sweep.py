@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from torchtop.app.format import rank_count
 from torchtop.commands import sweep_text
 from torchtop.commands.errors import UsageError, here, unusable_home
-from torchtop.commands.request import consent
 from torchtop.commands.run import has_screen
 from torchtop.commands.sweep_plan import Machine, make_plan
 from torchtop.commands.text import duration, number, safe, table
@@ -165,7 +164,7 @@ def _open(args: argparse.Namespace, words: Sequence[str]) -> tuple[SweepPaths, P
     if args.workload is None:
         raise UsageError("sweep: name a workload (see: torchtop workloads), or give --resume")
     plan, machine = make_plan(args, words, here())
-    consent(machine.entry, args.yes)
+    machine.consent(plan, args.yes)
     if not args.new:
         for known in list_sweeps():
             if _is_unfinished(known) and _fingerprint(known) == plan.fingerprint:
@@ -179,7 +178,7 @@ def _reopen(args: argparse.Namespace) -> tuple[SweepPaths, Plan, Machine]:
         raise UsageError("sweep --resume takes the id of a sweep, and no workload")
     paths = find_sweep(args.resume or None)
     plan, machine = reopened(paths)
-    consent(machine.entry, args.yes)
+    machine.consent(plan, args.yes)
     return paths, plan, machine
 
 

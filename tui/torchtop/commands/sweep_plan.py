@@ -12,6 +12,7 @@ from pathlib import Path
 from torchtop.commands.errors import UsageError
 from torchtop.commands.placement import Wish, place, visible_gpus
 from torchtop.commands.request import (
+    consent,
     find_entry,
     own_wish,
     refuse_for_a_command,
@@ -103,6 +104,18 @@ class Machine:
         if self.device == "cuda" and (cell.devices or 0) > self.gpus:
             return f"this machine has {self.gpus} GPU{'' if self.gpus == 1 else 's'}"
         return None
+
+    def consent(self, plan: Plan, yes: bool) -> None:
+        """Have the user agree to the command, of which the first cell's stands for all.
+
+        Raises:
+            UsageError: no consent was given.
+        """
+        first = plan.cells[0]
+        on_gpus = self.device == "cuda"
+        gpus, nproc = (first.devices, None) if on_gpus else (None, first.place.nproc)
+        wish = Wish("cuda" if on_gpus else "cpu", gpus, None, nproc)
+        consent(self.entry, yes, first.options, wish)
 
     def launch(self, cell: Cell, limit: Limit, plan: Plan, sweep: str) -> LaunchSpec:
         """The launch of a cell.

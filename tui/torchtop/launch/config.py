@@ -114,14 +114,23 @@ class FileWorkload:
         return words
 
     def shown_command(self) -> str:
-        """The full command, for a person to judge before the first start: one line, no escapes."""
+        """The full command as the file has it; see `command_with`."""
+        return self.command_with({}, self.gpus or self.nproc)
+
+    def command_with(self, values: Mapping[str, Value], ranks: int | Literal["all"] | None) -> str:
+        """The full command, for a person to judge before the first start: one line, no escapes.
+
+        Args:
+            values: parsed options by name; the others have the values of the file.
+            ranks: how many, or one for each GPU; None where nobody says.
+        """
         if self.command:
-            words = [*self.command, *self.arguments({})]
+            words = [*self.command, *self.arguments(values)]
         else:
-            count = "gpu" if self.gpus == "all" else self.gpus or self.nproc
-            ranks = [f"--nproc-per-node={count}"] if count else []
+            count = "gpu" if ranks == "all" else ranks
+            told = [f"--nproc-per-node={count}"] if count else []
             target = ["-m", self.module] if self.module else [str(self.script)]
-            words = ["torchrun", *ranks, *target, *self.arguments({})]
+            words = ["torchrun", *told, *target, *self.arguments(values)]
         variables = [f"{key}={shlex.quote(value)}" for key, value in self.env.items()]
         place = f"cd {shlex.quote(str(self.cwd))} && " if self.cwd else ""
         return printable(place + " ".join([*variables, shlex.join(words)]))
