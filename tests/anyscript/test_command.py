@@ -110,6 +110,41 @@ def test_one_launch_after_the_other(folder: Path, home: Path) -> None:
     assert {rank for rank, attempt in attempts if attempt == 0} == {0, 1}
     assert done.summary["exit"]["message"] == "finished"
     assert done.summary["world_size"] == 1
+    assert (done.summary["steps"], len(done.summary["ranks"])) == (20, 1)
+    assert _counted(done) == 19  # the first began before the probe could see it
+    assert any("this launch has ended at step" in line for line in done.out.splitlines())
+
+
+def test_what_a_launcher_starts_anew_goes_on_with_its_launch(folder: Path, home: Path) -> None:
+    # given a launch before, and one whose ranks fail once
+    (folder / "twice.py").write_text(
+        "import os, sys\n"
+        "sys.argv[1:] = ['14'] if os.environ['TORCHELASTIC_RESTART_COUNT'] == '1' else "
+        "['16', 'raise']\n"
+        "exec(compile(open('train.py').read(), 'train.py', 'exec'))\n"
+    )
+    run = "$PYTHON -m torch.distributed.run --max-restarts 1 --nproc-per-node 2 twice.py"
+    lines = ["$PYTHON train.py 30", run]
+    # a store of its own for each attempt: gloo would find the addresses of the one before in it
+    alone = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    done = told("--", "sh", "-ec", "\n".join(lines), cwd=folder, home=home, **alone)
+    # then both of its attempts count, and not the launch before
+    assert done.code == 0, done.out + done.err
+    assert [minute.get("first_attempt") for minute in minutes_of(done)] == [0, 1]
+    assert done.summary["world_size"] == 2
+    assert 13 < _counted(done) < 29
+
+
+def minutes_of(run: Told) -> list[dict[str, Any]]:
+    lines = (run.root / "history.jsonl").read_text().splitlines()
+    return [record for record in map(json.loads, lines) if record["kind"] == "minute"]
+
+
+def _counted(run: Told) -> int:
+    """Steps of the launch that the session is of, by what the analyst has added up."""
+    last = minutes_of(run)[-1]["first_attempt"]
+    sums = [m for m in minutes_of(run) if m["first_attempt"] == last]
+    return sum(m["steps"] + m["warmup_steps"] for m in sums)
 
 
 @pytest.mark.parametrize(

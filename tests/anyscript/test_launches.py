@@ -23,10 +23,17 @@ def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 @pytest.fixture
+def firsts() -> list[int]:
+    """The first attempt of the launch of each that has joined."""
+    return []
+
+
+@pytest.fixture
 def join(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     processes: list[subprocess.Popen[bytes]],
+    firsts: list[int],
 ) -> Join:
     """Join as a process of its own, which lives until it is ended."""
 
@@ -34,7 +41,9 @@ def join(
         process = subprocess.Popen(["sleep", "1000"])
         processes.append(process)
         monkeypatch.setattr(launches.os, "getpid", lambda: process.pid)
-        return launches.join(tmp_path, key, rank)
+        joined_to = launches.join(tmp_path, key, rank, launches.restarted())
+        firsts.append(joined_to.first)
+        return joined_to.attempt
 
     return joined
 
@@ -60,6 +69,21 @@ def test_a_launch_whose_ranks_have_all_gone_is_over(
     processes[0].wait()
     # when the next one begins with the other
     assert [join("a", 1), join("a", 0)] == [1, 1]
+
+
+def test_what_torchrun_starts_anew_is_an_attempt_of_the_same_launch(
+    join: Join, firsts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given two launches, one after the other, with the run id that torchrun gives by itself
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    for launch in ("a", "b"):
+        # when the ranks of each are started anew twice
+        for restarts in ("0", "1", "2"):
+            monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+            join(launch + restarts, 0)
+            join(launch + restarts, 1)
+    # then each has attempts of its own
+    assert firsts == [0] * 6 + [3] * 6
 
 
 def test_a_list_that_is_damaged_is_an_error_and_not_a_number(join: Join, tmp_path: Path) -> None:

@@ -161,6 +161,21 @@ def test_a_restart_sees_again(stream: Stream) -> None:
     assert out.told == ("COMPUTE-BOUND", None, None)
 
 
+def test_the_next_launch_of_a_command_sees_again(stream: Stream) -> None:
+    # given a launch that was restarted once, and a next one, whose count begins anew
+    first = process_of(1, OUT, attempt=1)
+    (source, header), *_ = process_of(1)
+    second = [(source.replace("1-0-", "1-0-9"), header | {"launch": "b"})]
+    later = [
+        (s, r | {"first_attempt": 2} if r["kind"] == "header" else r)
+        for s, r in again(stream, 2, 0)
+    ]
+
+    out = play([*first, *second, *later])
+
+    assert out.told == ("COMPUTE-BOUND", None, None)
+
+
 def test_other_records_of_a_process_say_nothing_of_its_probe(stream: Stream) -> None:
     odd = [{"kind": "torch"}, {"kind": "probe", "disabled": None}, {"kind": "exit", "code": 0}]
 

@@ -64,6 +64,7 @@ def test_a_minute_has_every_field_of_the_schema(run: Any) -> None:
         "verdicts",
         "findings",
         "scalars",
+        "first_attempt",
     }
     assert set(minute["phases_us"]) == set(PHASES)
     assert json.loads(encode({"kind": "minute"} | minute))
@@ -216,3 +217,33 @@ def test_gpus_that_idle_while_a_run_starts_are_not_counted_as_training(run: Any)
     # then its means are those of the training, and its memory is the most of all
     assert (gpu["samples"], gpu["power_w"], gpu["util_percent"]) == (10, 7_000, 1_000)
     assert gpu["memory_peak_bytes"] == 7
+
+
+def test_a_minute_ends_where_another_launch_begins(run: Any) -> None:
+    # given a launch of two ranks with a phase of its own, and then one of another speed
+    def again(first: int) -> Iterable[tuple[str, dict[str, Any]]]:
+        later = simulate(Job(ranks=(Rank(),) * 2, steps=60))
+        for source, record in records(later):
+            rank = int(source.split("/")[1].split("-")[0])
+            moved = record | {"mono_ns": record["mono_ns"] + 10**12}
+            if record["kind"] == "header":
+                moved |= {"attempt": 1, "first_attempt": first}
+            yield source_of(rank, 1), moved
+
+    def counted(first: int) -> tuple[list[int], list[int], int]:
+        analyser = Analyser()
+        for source, record in (*records(run), *again(first)):
+            analyser.feed(source, record)
+        ended, last = analyser.ended(), analyser.minute(2 * 10**12)
+        assert analyser.ended() == []
+        assert last is not None
+        steps = [m["steps"] + m["warmup_steps"] for m in (*ended, last)]
+        fresh = len(analyser.analyse(2 * 10**12)["recent_step_ms"])
+        return [m["first_attempt"] for m in (*ended, last)], steps, fresh
+
+    # then each has a minute, while what is only started anew goes on with the same
+    launches, steps, fresh = counted(1)
+    assert launches == [0, 1]
+    assert 190 < steps[0] <= 200 and 50 < steps[1] <= 60 and fresh <= 60
+    same, together, _ = counted(0)
+    assert (same, together) == ([0], [sum(steps)])

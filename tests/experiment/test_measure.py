@@ -164,6 +164,22 @@ def test_a_session_without_a_rank_says_so(tmp_path: Path) -> None:
         read_steps(SessionTail(SessionPaths(root)).poll(), 20)
 
 
+def test_the_last_launch_of_a_command_is_measured() -> None:
+    # given a launch of two ranks, and then one of rank 0 alone
+    first = list(SessionTail(SessionPaths(FIXTURES / "comm-heavy")).poll())
+    again = [
+        (source.replace("0-0-", "0-1-"), {**record, "attempt": 1, "first_attempt": 1})
+        for source, record in first
+        if source.startswith("ranks/0-")
+    ]
+    alone = [(s, {**r, "world_size": 1} if r["kind"] == "header" else r) for s, r in again]
+
+    recorded = read_steps([*first, *alone], 20)
+
+    assert list(recorded.ranks) == [0]
+    assert recorded.first.header["attempt"] == 1
+
+
 def test_the_span_of_the_steps_is_the_devices_and_counts_those_between() -> None:
     recorded = read_steps(SessionTail(SessionPaths(FIXTURES / "comm-heavy")).poll(), 20)
 

@@ -95,6 +95,16 @@ def test_the_last_attempt_of_a_rank_counts(tmp_path: Path) -> None:
     assert [row["step"] for row in tables(paths.root, tmp_path)["scalars"]] == ["1"]
 
 
+def test_the_last_launch_of_a_command_counts(tmp_path: Path) -> None:
+    paths = session(tmp_path / "s", host="host-a")
+    for rank, attempt in ((0, 0), (1, 0), (0, 1)):
+        told = {"kind": "scalars", "step": attempt, "values": {"loss": 1.0}}
+        header = {"rank": rank, "attempt": attempt, "first_attempt": attempt}
+        write(paths.ranks / f"{rank}-{attempt}-9.jsonl", "process", told, **header)
+    rows = tables(paths.root, tmp_path)["scalars"]
+    assert [(row["rank"], row["step"]) for row in rows] == [("0", "1")]
+
+
 @pytest.mark.parametrize("case", ["hostile", "cpu", "sixteen", "warming"])
 def test_made_up_sessions_of_all_kinds(case: str, tmp_path: Path) -> None:
     read = tables(make(tmp_path / "s", CASES[case], 20), tmp_path)

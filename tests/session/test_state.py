@@ -167,6 +167,43 @@ def test_the_last_attempt_of_a_rank_counts_whichever_is_read_first(order: tuple[
     assert (rank.exit_code, rank.exception) == (None, None)
 
 
+def next_launch() -> dict[str, list[dict[str, Any]]]:
+    """Of rank 0 alone, which has not trained yet, after one of two ranks."""
+    before = second_attempt()
+    for source in ("ranks/0-0-11.process.jsonl", "ranks/0-1-22.process.jsonl"):
+        before[source][0]["launch"] = "j"
+    return {
+        **before,
+        "ranks/1-0-12.jsonl": [rank_header(1, pid=12)],
+        "ranks/1-0-12.process.jsonl": [rank_header(1, pid=12), record("exit", 20, code=None)],
+        "ranks/0-0-33.process.jsonl": [rank_header(wall_s=300.0, pid=33, launch="k")],
+    }
+
+
+def test_ranks_of_a_launch_that_is_over_say_so() -> None:
+    ranks = folded(in_order(next_launch())).snapshot().ranks
+
+    assert [(rank.rank, rank.over) for rank in ranks] == [(0, True), (1, True)]
+
+
+def test_ranks_of_another_launch_are_not_those_of_the_last() -> None:
+    # when the next launch trains
+    header = rank_header(attempt=2, first_attempt=2, wall_s=301.0, world_size=1, pid=33)
+    files = {**next_launch(), "ranks/0-2-33.jsonl": [header]}
+    minutes = [record("minute", 20, steps=5), record("minute", 80, steps=3, first_attempt=2)]
+    state = folded(in_order(files))
+    for minute in minutes[:1]:
+        state.apply("history.jsonl", minute)
+    assert state.snapshot().minutes == ()
+    for minute in minutes[1:]:
+        state.apply("history.jsonl", minute)
+
+    # then it is all that there is
+    (rank,) = state.snapshot().ranks
+    assert (rank.header["attempt"], rank.loaders, rank.over) == (2, (), False)
+    assert [minute["steps"] for minute in state.snapshot().minutes] == [3]
+
+
 def test_a_rank_is_known_from_rank_py_before_it_trains() -> None:
     state = folded([(PROCESS, rank_header(3)), (PROCESS, record("exception", 2, type="KeyError"))])
 

@@ -383,6 +383,40 @@ def test_the_last_attempt_counts_whatever_the_times_of_the_files(paths: SessionP
     assert zero["loader"] is None
 
 
+def test_the_last_launch_of_a_command_is_what_a_session_is_of(paths: SessionPaths) -> None:
+    # given a launch of two ranks, of which the first minute is, and then one of a single rank
+    history = paths.history.read_text().splitlines()
+    again = {**SECOND, "first_attempt": 1, "own_us": {}, "own_steps": None}
+    first = {**FIRST, "own_us": {"augment": 1.0}, "own_steps": 40}
+    paths.history.unlink()
+    write(paths.history, "analyst", *[{"mono_ns": S, **minute} for minute in (first, again)])
+    assert len(history) == 3
+    header = {"rank": 0, "world_size": 1, "attempt": 1, "first_attempt": 1}
+    totals = {"kind": "totals", "to_step": 60}
+    write(paths.ranks / "0-1-9.jsonl", "rank", totals, **header)
+
+    summary = build_summary(paths)
+
+    # then all figures are those of the second
+    assert [rank["rank"] for rank in summary["ranks"]] == [0]
+    assert summary["world_size"] == 1
+    assert (summary["step_ms"]["mean"], summary["recorded_steps"]) == (20.0, 20)
+    assert summary["throughput"]["samples_per_s"] == 1_600
+    assert summary["own_phases"] == {}
+    assert summary["ranks"][0]["phases"]["data"]["ms"] == 10.0
+    assert [verdict["kind"] for verdict in summary["verdicts"]] == ["DATA"]
+    assert summary["loss"]["first"] == 1.1
+
+
+def test_a_launch_that_has_no_minute_yet_has_no_figures(paths: SessionPaths) -> None:
+    header = {"rank": 0, "world_size": 1, "attempt": 1, "first_attempt": 1}
+    write(paths.ranks / "0-1-9.jsonl", "rank", {"kind": "totals", "to_step": 3}, **header)
+
+    summary = build_summary(paths)
+
+    assert (summary["steps"], summary["step_ms"]["mean"]) == (3, None)
+
+
 def test_facts_and_the_last_totals_of_a_long_file_are_both_read(paths: SessionPaths) -> None:
     beats = [{"kind": "beat", "text": "x" * 1000}] * 2500
     write(

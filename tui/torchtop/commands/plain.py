@@ -124,6 +124,9 @@ def line(snapshot: Snapshot) -> str:
     analysis = snapshot.analysis
     if analysis is None or not analysis.get("steps"):
         return f"{head}  {_waiting(snapshot)}"
+    if _between_launches(snapshot):
+        ended = f"this launch has ended at step {1 + (analysis.get('step') or 0)}"
+        return f"{head}  {ended}; waiting for the command's next, or its end"
     step_ms, speed = analysis.get("step_ms") or {}, analysis.get("throughput") or {}
     parts = [
         head,
@@ -157,6 +160,12 @@ def _waiting(snapshot: Snapshot) -> str:
     if not trains:
         return f"{rank_count(len(snapshot.ranks))} up, waiting for the first step"
     return f"{rank_count(trains, len(snapshot.ranks))} training, waiting for the first whole step"
+
+
+def _between_launches(snapshot: Snapshot) -> bool:
+    """Whether all that a command has launched so far is over: it may launch more."""
+    is_command = snapshot.meta.get("source") == "command" and snapshot.status == "running"
+    return is_command and bool(snapshot.ranks) and all(rank.over for rank in snapshot.ranks)
 
 
 def _of(analysis: Mapping[str, Any]) -> str:

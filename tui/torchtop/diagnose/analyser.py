@@ -7,6 +7,7 @@ from collections import deque
 from pathlib import PurePosixPath
 from typing import Any
 
+from ..session.launches import launch_of
 from . import pauses, report, script, words
 from .ages import marker_age_s
 from .align import Aligner
@@ -53,6 +54,8 @@ class Analyser:
         self._fixed_world_size = world_size
         self._world_size = world_size
         self._attempt = -1
+        self._launch = 0
+        self._ended: list[dict[str, Any]] = []
         self._ranks: dict[int, RankState] = {}
         self._nodes: dict[str, NodeState] = {}
         self._aligner: Aligner | None = None
@@ -161,11 +164,13 @@ class Analyser:
 
     def _begin(self, attempt: int, header: dict[str, Any]) -> None:
         self._attempt = attempt
+        self._roll_up()
+        if launch_of(header) != self._launch:
+            self._end_launch(launch_of(header), integer(header.get("mono_ns")) or 0)
         told = world_size(header.get("world_size"))
         self._world_size = self._fixed_world_size or told or 1
         self._aligner = Aligner(self._world_size)
         self._ranks.clear()
-        self._roll_up()
         self._rollup.restart()
         self._steps.clear()
         self._standing = Standing()
@@ -174,6 +179,15 @@ class Analyser:
         self._ready_ns = None
         self._loader_period_us.clear()
         self._paces = Paces()
+
+    def _end_launch(self, launch: int, begun_ns: int) -> None:
+        """Another launch of a command begins: of the one before nothing goes on."""
+        minute = self.minute(begun_ns if self._analysed_ns is None else self._analysed_ns)
+        if minute is not None:
+            self._ended.append(minute)
+        self._launch = launch
+        self._rollup.trains_anew()
+        self._fresh.clear()
 
     def _take_steps(self, state: RankState, record: dict[str, Any]) -> None:
         rows = parse_steps(record)
@@ -228,6 +242,7 @@ class Analyser:
             )
             | script.epochs(self._ranks),
             "own_phases": script.own_phases(self._ranks),
+            "first_attempt": self._launch,
             "probe": report.probe(self._ranks, self._unseen.reasons),
             **told,
         }
@@ -263,7 +278,16 @@ class Analyser:
             None when nothing happened.
         """
         self._roll_up()
-        return self._rollup.close(now_ns, self._first_ns)
+        fields = self._rollup.close(now_ns, self._first_ns)
+        return None if fields is None else fields | {"first_attempt": self._launch}
+
+    def ended(self) -> list[dict[str, Any]]:
+        """The fields of ``minute`` records of launches that another one has followed; each once.
+
+        They come before that of `minute`.
+        """
+        told, self._ended = self._ended, []
+        return told
 
     # ---------------------------------------------------------------------------------- verdict
     def _judge(

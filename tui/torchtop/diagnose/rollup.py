@@ -54,6 +54,10 @@ class Rollup:
         """A new attempt begins: its first step does not follow the last one's."""
         self._previous = None
 
+    def trains_anew(self) -> None:
+        """Another launch begins: GPUs idle until it trains."""
+        self._trains = False
+
     def add_step(self, step: FrontierStep, warmup: bool) -> None:
         """Count a step that all ranks recorded, and the unrecorded ones before it."""
         spans, span_us = 1, step.step_us

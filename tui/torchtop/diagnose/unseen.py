@@ -25,16 +25,20 @@ class Unseen:
         self.world_size: int | None = None
         self.reasons: dict[int, str] = {}
         self._attempt = -1
+        self._launch: Any = None
 
     def take(self, rank: int, attempt: int, record: dict[str, Any]) -> None:
         """Take in a record of a process's file."""
+        kind = record.get("kind")
+        if kind == "header" and record.get("launch") != self._launch:  # another of a command's
+            self._launch, self._attempt = record.get("launch"), -1
         if attempt < self._attempt:
             return
         if attempt > self._attempt:
             self._attempt = attempt
             self.reasons.clear()
-        kind = record.get("kind")
         if kind == "header":
+            self.reasons.pop(rank, None)
             self.world_size = world_size(record.get("world_size")) or self.world_size
         elif kind == "probe" and record.get("disabled"):
             self.reasons[rank] = words.shortened(str(record["disabled"]), 300)

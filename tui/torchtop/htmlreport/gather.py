@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchtop.export.source import RankFile, Source
 from torchtop.htmlreport.series import Series
 from torchtop.session.folds import DEVICE_METRICS
+from torchtop.session.launches import last_launch, launch_of
 from torchtop.session.records import PHASES, Record, bucket_microseconds
 from torchtop.session.values import child, children, items, number
 
@@ -74,7 +75,7 @@ def _length_s(source: Source) -> float:
 
 def _analyses(source: Source, into: Gathered) -> None:
     into.latency = Series(into.length_s)
-    for record in source.analyses():
+    for record in _of_last_launch(source.analyses(), source):
         at_s = (source.unix_ns(record.get("mono_ns")) - source.start_ns) / 1e9
         for unit, value in child(record, "throughput").items():
             _add(into.rates, unit, into.length_s, at_s, value)
@@ -84,6 +85,11 @@ def _analyses(source: Source, into: Gathered) -> None:
         latencies = (number(value) for value in items(record, "recent_step_ms"))
         into.latency.add(at_s, *(value for value in latencies if value is not None))
         _judge(into, at_s, child(record, "verdict"), bool(record.get("warming_up")))
+
+
+def _of_last_launch(records: Iterable[Record], source: Source) -> Iterator[Record]:
+    launch = last_launch(rank.header for rank in source.ranks())
+    return (record for record in records if launch_of(record) >= launch)
 
 
 def _add(series: dict[str, Series], name: str, length_s: float, at_s: float, value: Any) -> None:
@@ -153,7 +159,8 @@ def _logged(source: Source, rank: RankFile) -> Iterator[tuple[str, int, float]]:
 def _latencies(source: Source, into: Gathered) -> None:
     """The histogram of the run's step latencies, warm-up left out."""
     counts: dict[int, int] = {}
-    for record in source.records(source.paths.history, None, "minute"):
+    minutes = source.records(source.paths.history, None, "minute")
+    for record in _of_last_launch(minutes, source):
         for bucket, count in child(record, "latency").items():
             known = number(count)
             if known is not None and str(bucket).lstrip("-").isdigit():

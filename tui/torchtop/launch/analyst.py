@@ -96,6 +96,7 @@ class Analyst:
             # On the grid: a late tick must not push all later ones back.
             self._next_ns += ((now_ns - self._next_ns) // self._every_ns + 1) * self._every_ns
             self._write(self._analysis, "analysis", now_ns)
+        self._write_ended(now_ns)
         if now_ns >= self._next_minute_ns:
             self._next_minute_ns += _MINUTE_NS
             self._write(self._history, "minute", now_ns)
@@ -112,6 +113,7 @@ class Analyst:
     def finish(self, now_ns: int) -> None:
         """Write the last analysis and the last, shorter minute."""
         self._write(self._analysis, "analysis", now_ns)
+        self._write_ended(now_ns)
         self._write(self._history, "minute", now_ns)
 
     @property
@@ -119,10 +121,18 @@ class Analyst:
         """When the next analysis is due."""
         return self._next_ns
 
-    def _write(self, out: Appender, kind: str, now_ns: int) -> None:
+    def _write_ended(self, now_ns: int) -> None:
+        """What is left of launches that others have followed."""
+        for minute in self._analyser.ended():
+            self._write(self._history, "minute", now_ns, minute)
+
+    def _write(
+        self, out: Appender, kind: str, now_ns: int, fields: dict[str, Any] | None = None
+    ) -> None:
+        """Write a record; what it holds is made now where it is not given."""
         try:
             made = self._analyser.analyse if kind == "analysis" else self._analyser.minute
-            fields: dict[str, Any] | None = made(now_ns)
+            fields = made(now_ns) if fields is None else fields
             if fields is not None:
                 own = ("kind", "seq", "mono_ns")
                 kept = {name: value for name, value in fields.items() if name not in own}

@@ -77,7 +77,9 @@ class Guest:
             atexit.register(self.leave, os.getpid())
         try:
             key = launches.key_of(who["world_size"])
-            who["attempt"] = launches.join(self._log.directory, key, who["rank"])
+            restart = launches.restarted()
+            joined = launches.join(self._log.directory, key, who["rank"], restart)
+            who.update(attempt=joined.attempt, first_attempt=joined.first)
         except (OSError, ValueError, KeyError, TypeError):
             pass  # most likely there is but one
         return who

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torchtop.session.launches import last_launch, launch_of, started
 from torchtop.session.records import Record
 
 SERIES_SECONDS = 900
@@ -104,6 +105,26 @@ class RankFold:
         elif record["kind"] == "probe":
             self.disabled = record.get("disabled")
 
+    @property
+    def over(self) -> bool:
+        """Whether the process that trained has ended, or another one has come in its place."""
+        if not self.header or not self.process_header:
+            return False
+        other = self.process_header.get("pid") != self.header.get("pid")
+        return other or self.exited_ns is not None
+
+    def process_alone(self) -> RankFold:
+        """What the process tells, without what the probe does."""
+        return RankFold(
+            disabled=self.disabled,
+            process_header=self.process_header,
+            process_source=self.process_source,
+            torch=self.torch,
+            exit_code=self.exit_code,
+            exited_ns=self.exited_ns,
+            exception=self.exception,
+        )
+
     def apply(self, source: str, record: Record) -> None:
         """Take in one record of the probe's file `source`."""
         kind, subject = record["kind"], str(record.get("subject", ""))
@@ -132,11 +153,26 @@ class RankFold:
 
 def _is_newer(header: Mapping[str, Any], held: Mapping[str, Any]) -> bool:
     """Whether a rank's file is of a later attempt: files are read in any order."""
+    return not held or started(header) >= started(held)
 
-    def moment(record: Mapping[str, Any]) -> tuple[int, float]:
-        return int(record.get("attempt") or 0), float(record.get("wall_s") or 0.0)
 
-    return not held or moment(header) >= moment(held)
+def of_last_launch(folds: Mapping[int, RankFold]) -> dict[int, RankFold]:
+    """The ranks of a session's last launch, by number: what others told of themselves is left out.
+
+    Of one that has not trained in it yet, only its process is known.
+    """
+    trained = {number: fold for number, fold in folds.items() if fold.header}
+    last = last_launch(fold.header for fold in trained.values())
+    now = {number: fold for number, fold in trained.items() if launch_of(fold.header) == last}
+    if len(now) == len(trained):
+        return dict(sorted(folds.items()))
+    told = [fold.header.get("world_size") for fold in now.values()]
+    world = max((size for size in told if isinstance(size, int)), default=1)
+    return {
+        number: now.get(number) or fold.process_alone()
+        for number, fold in sorted(folds.items())
+        if number in now or number < world
+    }
 
 
 def at(values: Any, index: int) -> Any:
@@ -145,7 +181,9 @@ def at(values: Any, index: int) -> Any:
 
 
 def fold_ranks(folder: Path, read: Callable[[Path], list[Record]]) -> list[RankFold]:
-    """What each rank's last attempt says of it, by rank; one that never trained has no header.
+    """What each rank of the last launch says of it, in its last attempt, by rank.
+
+    One that never trained has no header.
 
     Args:
         folder: a session's ``ranks``.
@@ -161,4 +199,4 @@ def fold_ranks(folder: Path, read: Callable[[Path], list[Record]]) -> list[RankF
         process = file.name.endswith(".process.jsonl")
         for record in records:
             (rank.apply_process if process else rank.apply)(file.name, record)
-    return [found[number] for number in sorted(found)]
+    return list(of_last_launch(found).values())

@@ -27,7 +27,9 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
 ``ranks/<rank>-<attempt>-<pid>.jsonl`` (the probe; opened at the first backward)
     header: rank, local_rank, world_size, attempt, python, torch, cuda (null on CPU), nccl (null),
         cudnn (null), backend (nccl|gloo|... or null), device {type (cuda|cpu), index, name, uuid}
-        where uuid is NVML's "GPU-..." form, or null on a CPU
+        where uuid is NVML's "GPU-..." form, or null on a CPU; below a command of the user's also
+        first_attempt (the attempt with which its launch began: one launch after the other is told
+        apart by it, and the last one counts; see `torchtop.session.launches`)
     ``facts``      subject "loader": loader (0, 1... in order of first use), workers,
                    prefetch_factor, pin_memory, persistent_workers, batch_size, batches (length or
                    null), dataset (class name), worker_pids, first_batch {bytes (of tensors
@@ -159,6 +161,7 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    eta_s or null, epoch (0, 1..., or null), epoch_batch, epoch_batches,
                    epoch_eta_s (till the end of the epoch)},
                    own_phases {name: {ms, share}}: the script's own, mean of the ranks,
+                   first_attempt (of the launch that it is of, as in the ranks' headers),
                    probe {cost_share, dropped, disabled}
     verdict        kind (VERDICTS), severity (ok|note|warn|critical|unknown), share, rank, phase,
                    cause (what is behind it, in a word, or null),
@@ -179,6 +182,8 @@ step, float milliseconds (``_ms``) in analyses, seconds (``_s``) elsewhere. Shar
                    headline, evidence, advice}], findings [the same], scalars {name: {first, last,
                    min}}, own_us {name: sum} and own_steps (measured steps of the lowest rank) of
                    the script's own phases. Warm-up steps are counted in warmup_steps alone.
+                   first_attempt (of the launch that it is of, as in the ranks' headers; a minute
+                   ends where another launch begins)
 
 ``session.json`` (first supervisor, once)
     schema, id, name, workload, source (builtin|file|script|module|command), argv (the script and

@@ -60,6 +60,8 @@ class Rank:
     exception: Mapping[str, Any] | None
     inspected: Mapping[str, Any] = field(default_factory=dict)
     """The last ``inspected`` record."""
+    over: bool = False
+    """Whether the process that trained has ended, or another one has come in its place."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,15 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from torchtop.session.folds import DEVICE_METRICS, SERIES_SECONDS, NodeFold, RankFold, at
+from torchtop.session.folds import (
+    DEVICE_METRICS,
+    SERIES_SECONDS,
+    NodeFold,
+    RankFold,
+    at,
+    of_last_launch,
+)
+from torchtop.session.launches import last_launch, launch_of
 from torchtop.session.records import Record
 from torchtop.session.snapshot import Gpu, Host, Point, Rank, Snapshot, Status
 from torchtop.session.timeline import is_of_later
@@ -128,6 +136,8 @@ class SessionState:
             self._end = record
 
     def _apply_minute(self, record: Record) -> None:
+        if self._minutes and launch_of(self._minutes[-1]) != launch_of(record):
+            self._minutes.clear()
         self._minutes.append(record)
         begin, end = record.get("from_ns"), record.get("to_ns")
         held = [v for v in record.get("verdicts") or () if v.get("seconds")]
@@ -175,9 +185,9 @@ class SessionState:
         before = self._analysis["mono_ns"] if self._analysis else 0
         if point.mono_ns - before > _GAP_NS:
             self._unread = (before, point.mono_ns)
-            self._points.clear()
-            self._recent.clear()
-            self._scalars.clear()
+            self._clear_series()
+        elif launch_of(record) != launch_of(self._analysis or record):
+            self._clear_series()
         self._analysis = record
         self._points.append(point)
         self._recent.extend(record.get("recent_step_ms") or ())
@@ -192,6 +202,11 @@ class SessionState:
         changes += [(kind, "") for kind in self._standing if kind not in standing]
         self._findings.extend((record["mono_ns"], *change) for change in changes)
         self._standing = standing
+
+    def _clear_series(self) -> None:
+        self._points.clear()
+        self._recent.clear()
+        self._scalars.clear()
 
     def _apply_scalars(self, scalars: Mapping[str, Any]) -> None:
         for name in list(scalars)[:_SCALARS]:
@@ -220,6 +235,8 @@ class SessionState:
         until = self._end["mono_ns"] if self._end else now
         started = self._first_ns if self._first_ns is not None else until
         analysis = self._analysis
+        ranks = of_last_launch(self._ranks)
+        launch = last_launch(rank.header for rank in ranks.values())
         return Snapshot(
             meta=self.meta,
             status=self._status(lost),
@@ -229,10 +246,10 @@ class SessionState:
             analysis_age_s=(now - analysis["mono_ns"]) / 1e9 if analysis else None,
             points=tuple(self._points),
             recent_step_ms=tuple(self._recent),
-            minutes=tuple(self._minutes),
+            minutes=tuple(m for m in self._minutes if launch_of(m) >= launch),
             gpus=tuple(self._gpus(now)),
             hosts=tuple(self._hosts(now)),
-            ranks=tuple(self._rank(n, r, now) for n, r in sorted(self._ranks.items())),
+            ranks=tuple(self._rank(n, r, now) for n, r in ranks.items()),
             events=tuple(self._events),
             exit=self._exit,
             bad_lines=bad_lines + self.malformed,
@@ -263,12 +280,12 @@ class SessionState:
         if not self._end:
             return None
         asked = [e["mono_ns"] for e in self._events if e["kind"] in ("stop", "exit")]
-        left = [rank.exited_ns for rank in self._ranks.values() if rank.exited_ns]
-        return min([*asked, *left], default=None)
+        left = [rank.exited_ns for rank in of_last_launch(self._ranks).values()]
+        return min([*asked, *filter(None, left)], default=None)
 
     def _gpus(self, now: int) -> list[Gpu]:
         by_uuid: dict[str, list[int]] = {}
-        for number, rank in self._ranks.items():
+        for number, rank in of_last_launch(self._ranks).items():
             uuid = (rank.header.get("device") or {}).get("uuid")
             if uuid:
                 by_uuid.setdefault(uuid, []).append(number)
@@ -329,6 +346,7 @@ class SessionState:
             exit_code=rank.exit_code,
             exception=rank.exception,
             inspected=rank.inspected,
+            over=rank.over,
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from torchtop.session import redact
 from torchtop.session.failure import failure_of
 from torchtop.session.folds import RankFold, fold_ranks
+from torchtop.session.launches import last_launch, launch_of
 from torchtop.session.paths import SessionPaths, describe, liveness, write_json
 from torchtop.session.progress import progress
 from torchtop.session.records import PHASES, SCHEMA, UNKNOWN, Record, bucket_microseconds
@@ -63,6 +64,8 @@ def build_summary(paths: SessionPaths) -> dict[str, Any]:
     ranks = [rank for rank in told if rank.header]
     history = Tail(paths.history).poll()
     minutes = [record for record in history if record["kind"] == "minute"]
+    launch = last_launch([*(rank.header for rank in ranks), *minutes])
+    minutes = [minute for minute in minutes if launch_of(minute) == launch]
     total = _sum_minutes(minutes)
     script = {k: v for rank in ranks for k, v in rank.facts.get("script", {}).items()}
     first = ranks[0].header if ranks else {}
