@@ -14,10 +14,13 @@ import pytest
 
 from app.made_session import CASES, HOSTILE, make
 from htmlreport.made_sweep import cell, sweep
-from session.made import session
+from session.made import session, write
+from torchtop.export.source import Source
 from torchtop.htmlreport.colours import ink
+from torchtop.htmlreport.gather import gather
 from torchtop.session.load import load_paths
 from torchtop.session.paths import SessionPaths
+from torchtop.session.records import latency_bucket
 
 pytest.importorskip("matplotlib")
 
@@ -217,3 +220,26 @@ def test_options_make_curves_and_tokens_a_unit() -> None:
     page = checked(sweep_report(sweep(*cells)))
     assert "amp=off" in page.text and "amp=on" in page.text
     assert "tokens/s" in page.text
+
+
+def test_the_last_launch_of_a_command_is_drawn(tmp_path: Path) -> None:
+    # given a launch of steps of 10 ms, and then one of 20 ms
+    paths = session(tmp_path / "s", host="host-a")
+    for launch in range(2):
+        header = {"rank": 0, "world_size": 1, "attempt": launch, "first_attempt": launch}
+        write(paths.ranks / f"0-{launch}-9.jsonl", "rank", **header)
+    made = [
+        {"kind": kind, "first_attempt": launch, **told}
+        for launch, us in enumerate((10_000, 20_000))
+        for kind, told in (
+            ("minute", {"latency": {str(latency_bucket(us)): 5}}),
+            ("analysis", {"throughput": {"steps_per_s": 1e6 / us}}),
+        )
+    ]
+    write(paths.history, "analyst", *[r for r in made if r["kind"] == "minute"])
+    write(paths.analysis, "analyst", *[r for r in made if r["kind"] == "analysis"])
+
+    gathered = gather(Source(load_paths(paths)))
+
+    assert [(round(ms), count) for ms, count in gathered.latencies] == [(20, 5)]
+    assert gathered.rates["steps_per_s"].means() == [50.0]
