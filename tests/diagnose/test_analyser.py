@@ -61,6 +61,7 @@ def test_an_analysis_has_every_field_of_the_schema(stream: Stream) -> None:
         "scalars",
         "progress",
         "own_phases",
+        "first_attempt",
         "probe",
     }
     assert set(out["window"]) == {"from_step", "to_step", "steps", "recorded", "seconds"}
