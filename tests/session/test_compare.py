@@ -324,6 +324,41 @@ class TestLimits:
         (breach,) = judge(found, parse_limit("throughput<-5%"))
         assert breach.failed and "noise is not known" in breach.why
 
+    @pytest.mark.parametrize(
+        ("base", "rate", "failed", "call"),
+        [
+            ([8000.0, 7600.0], 2000.0, True, "unclear"),  # two runs tell their noise badly
+            ([8000.0, 7600.0], 7900.0, False, "unclear"),
+            ([8000.0, 3000.0, 9000.0, 2000.0], 400.0, True, "unclear"),  # there is too much of it
+            ([8000.0, 8005.0, 7998.0], 2000.0, True, "worse"),
+            ([8000.0, 8005.0, 7998.0], 7990.0, False, "same"),
+        ],
+    )
+    def test_noise_that_hides_large_changes_lets_none_pass(
+        self, home: Path, base: list[float], rate: float, failed: bool, call: str
+    ) -> None:
+        found = compared(many(home, "a", base), many(home, "b", [rate]))
+
+        (breach,) = judge(found, parse_limit("throughput<-5%"))
+
+        assert (breach.failed, speed(found).call) == (failed, call)
+        if call == "unclear" and failed:
+            assert "too few runs, or too much noise, to tell" in breach.why
+
+    def test_one_of_many_figures_is_not_within_an_interval_that_it_is_outside_of(
+        self, home: Path
+    ) -> None:
+        rng = random.Random(4)
+        seen = set()
+        for trial in range(40):
+            sides = [many(home, f"{s}{trial}", strayed(rng, 3, 8000, 0.02)) for s in "ab"]
+            for row in compared(*sides).rows[1:]:
+                (finding,) = row.findings
+                if (told := finding.difference) and told.low is not None and told.high is not None:
+                    seen.add(finding.call)
+                    assert finding.call != "same" or told.low <= 0 <= told.high
+        assert "same" in seen
+
     def test_what_was_not_measured_has_not_passed(self, home: Path) -> None:
         found = compared(many(home, "a", [8000.0]), many(home, "b", [8000.0], gpus=[], ranks=[]))
         (breach,) = judge(found, parse_limit("memory>5%"))

@@ -20,6 +20,7 @@ _WORDS = {
     "worse": "worse",
     "changed": "changed",
     "same": "within the noise",
+    "unclear": "cannot tell",
     "unknown": "noise not known",
     "missing": "–",
 }

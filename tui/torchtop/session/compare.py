@@ -20,7 +20,7 @@ from torchtop.session.records import SCHEMA
 from torchtop.session.sides import Side, differing, facts
 from torchtop.session.values import child
 
-Call = Literal["better", "worse", "changed", "same", "unknown", "missing"]
+Call = Literal["better", "worse", "changed", "same", "unclear", "unknown", "missing"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class Finding:
         side: which side is compared.
         difference: None where a side has no value, or one of 0.
         call: better, worse or (where neither is) changed: it exceeds the noise; same: it does not;
+            unclear: there is too much noise, or too few runs tell it, or one of so many figures
+            may stand out by chance;
             unknown: nothing is known of the noise; missing: there is nothing to compare.
     """
 
@@ -147,7 +149,8 @@ def _call(measure: Measure, difference: noise.Difference | None, real: bool | No
     if real is None:
         return "unknown"
     if not real:
-        return "same"
+        by_chance = difference.p_value is not None and difference.p_value <= noise.SIGNIFICANCE
+        return "unclear" if difference.blind or by_chance else "same"
     if not measure.better:
         return "changed"
     return "better" if difference.relative * measure.better > 0 else "worse"

@@ -66,8 +66,8 @@ def judge(comparison: Comparison, limit: Limit) -> list[Breach]:
     """Try a limit on every side but the first.
 
     It fails where the measured change is beyond the limit and exceeds the noise. Where nothing is
-    known of the noise the measured change alone decides, and where a figure is missing it fails: a
-    check that could not be made has not passed.
+    known of the noise, or too little to see such changes, the measured change alone decides, and
+    where a figure is missing it fails: a check that could not be made has not passed.
     """
     row = comparison.row(limit.key)
     base = row.values[0]
@@ -91,6 +91,10 @@ def _judge(limit: Limit, finding: Finding, base: float | None, value: float | No
         return Breach(limit, finding.side, False, measured)
     if p_value is None:
         return Breach(limit, finding.side, True, f"{measured} (the noise is not known)")
+    if p_value > noise.SIGNIFICANCE and finding.difference and finding.difference.blind:
+        return Breach(
+            limit, finding.side, True, f"{measured} (too few runs, or too much noise, to tell)"
+        )
     if p_value > noise.SIGNIFICANCE:
         return Breach(limit, finding.side, False, f"{measured}, which is within the noise")
     return Breach(limit, finding.side, True, measured)

@@ -27,6 +27,17 @@ RESOLUTION = 0.001
 """The least noise that is believed (as a share): repeats that agree better do so by chance. The
 best that repeated GPU-bound runs do is about 0.003."""
 
+FEW_FREEDOM = 3.0
+"""Degrees of freedom below which noise is hardly known: by Student's t at `SIGNIFICANCE` it may be
+larger by a factor of 60 with one of them, and of 10 with two."""
+
+BLIND = 0.25
+"""Own choice: where noise so little known hides a change of this share, nothing can be told..."""
+
+BLIND_ALWAYS = 1.0
+"""...nor where well-known noise hides one of this: five repeats a side that stray by 10 % show one
+of 0.24, and may by chance seem to stray by twice as much."""
+
 _WIDEST = 50.0
 """An interval ends here at the latest (as a logarithm): with one degree of freedom it may be wider
 than a number can tell."""
@@ -60,12 +71,15 @@ class Difference:
         low: lower end of its interval at ``1 - SIGNIFICANCE``; None where the noise is not known.
         high: upper end.
         p_value: chance of a difference this large between equal sides; None likewise.
+        blind: whether the noise is so large, or known from so few runs, that even large changes
+            would not show: then one that does not stand out may be real all the same.
     """
 
     relative: float
     low: float | None = None
     high: float | None = None
     p_value: float | None = None
+    blind: bool = False
 
 
 def two_sided(t: float, freedom: float) -> float:
@@ -179,6 +193,7 @@ def compare(
         math.expm1(change - reach),
         math.expm1(change + reach),
         two_sided(change / error, freedom),
+        blind=reach > math.log1p(BLIND if freedom < FEW_FREEDOM else BLIND_ALWAYS),
     )
 
 

@@ -27,6 +27,7 @@ _CALLS = {
     "worse": ("worse", "critical"),
     "changed": ("changed", "note"),
     "same": ("within the noise", "dim"),
+    "unclear": ("cannot tell", "dim"),
     "unknown": ("noise unknown", "dim"),
     "missing": (NA, "faint"),
 }
