@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from session.made import session, write
+from session.punched import holes
 from torchtop.devices import sampler
 from torchtop.devices.model import METRICS
 from torchtop.devices.sampler import Options, Sampler
@@ -22,7 +23,9 @@ from torchtop.session.load import load_paths
 from torchtop.session.paths import SessionPaths
 from torchtop.session.replay import Replay
 from torchtop.session.tail import Tail
-from torchtop.session.thinning import Thinning, punch
+from torchtop.session.thinning import Thinning
+
+__all__ = ["holes"]
 
 S = 1_000_000_000
 LONG_S, WHOLE_S, SPARSE_S = 2400, 600, 20
@@ -30,14 +33,6 @@ HOT = range(703, 706)
 """Seconds at which GPU 1 is too warm."""
 LOST_S = 1205
 """From when on nothing is known of GPU 0."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def holes(tmp_path_factory: pytest.TempPathFactory) -> None:
-    file = tmp_path_factory.mktemp("disk") / "file"
-    file.write_bytes(b"x" * 65536)
-    if not punch(file, 4096, 8192):
-        pytest.skip("this file system cannot give blocks back")
 
 
 class Clock:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from session.made import session
+from session.punched import holes
 from torchtop.export.source import Source
 from torchtop.htmlreport.gather import gather
 from torchtop.launch.analyst import Analyst, _told
@@ -20,19 +21,13 @@ from torchtop.session.tail import Tail
 from torchtop.session.thinning import Thinning, punch
 from torchtop.session.timeline import TimedFile
 
+__all__ = ["holes"]
+
 S = 1_000_000_000
 LONG_S, WHOLE_S, SPARSE_S = 3600, 600, 20
 COMM = range(1003, 1007)
 """Seconds at which another verdict stands."""
 THROTTLED = range(2005, 2006)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def holes(tmp_path_factory: pytest.TempPathFactory) -> None:
-    file = tmp_path_factory.mktemp("disk") / "file"
-    file.write_bytes(b"x" * 65536)
-    if not punch(file, 4096, 8192):
-        pytest.skip("this file system cannot give blocks back")
 
 
 def analysis(second: int) -> dict[str, Any]:

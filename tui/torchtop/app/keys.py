@@ -36,10 +36,15 @@ def _bind(
     )
 
 
+def key_of(place: str, key: str, action: str, tooltip: str, group: Binding.Group) -> Binding:
+    """A binding of another place than the board, whose name its id has as well."""
+    bound = _bind(key, action, tooltip, tooltip, group)
+    return replace(bound, id=(bound.id or "").replace("torchtop.", f"torchtop.{place}."))
+
+
 def sheet_key(key: str, action: str, tooltip: str) -> Binding:
     """A binding of a box over the board."""
-    bound = _bind(key, action, tooltip, tooltip, SHEET)
-    return replace(bound, id=(bound.id or "").replace("torchtop.", "torchtop.box."))
+    return key_of("box", key, action, tooltip, SHEET)
 
 
 _WORKLOAD = "start a workload; asks first when a run is live"

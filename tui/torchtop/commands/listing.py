@@ -126,7 +126,7 @@ def _row(paths: SessionPaths, left: list[Marked]) -> dict[str, Any]:
         "verdict": child(summary, "verdict").get("kind"),
         "stage": stage_of(summary, live=False),
         **now,
-        "pids": _pids(paths),
+        "pids": living(paths),
         "leftovers": [_process(p) for p in left if is_of(p, paths)],
         "problem": meta.get("problem"),
         "directory": str(paths.root),
@@ -162,7 +162,7 @@ def _now(paths: SessionPaths, live: bool) -> dict[str, Any]:
     }
 
 
-def _pids(paths: SessionPaths) -> dict[str, Any]:
+def living(paths: SessionPaths) -> dict[str, Any]:
     """The processes of a session that are alive, by role; ranks by their numbers."""
     roles: dict[str, Any] = dict.fromkeys(("supervisor", "sampler", "analyst", "agent"))
     ranks: dict[str, int] = {}

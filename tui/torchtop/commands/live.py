@@ -100,9 +100,8 @@ class LiveController:
             if self._spec is not None and self._is_again(self._spec, name, options):
                 return self._begin(self._spec)
             entry = load_catalog(self._cwd).find(name)
-            if (
-                self.consent(name, options) is not None
-            ):  # its file was edited after the user had agreed
+            # Asked once more: its file may have been edited after the user had agreed.
+            if self.consent(name, options) is not None:
                 raise ControllerError(f"{name}: its command is another now; start it again")
             spec = workload_spec(entry, options, self._defaults, self._cwd)
             return self._begin(spec)

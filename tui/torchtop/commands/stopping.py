@@ -8,6 +8,7 @@ import sys
 import time
 
 from torchtop.commands.errors import UsageError
+from torchtop.commands.listing import living
 from torchtop.commands.plain import follow_until_end
 from torchtop.commands.text import named, safe
 from torchtop.launch import processes
@@ -22,7 +23,6 @@ from torchtop.session.paths import (
     request_stop,
     sessions_root,
 )
-from torchtop.session.tail import Tail
 
 _STOP_TIMEOUT_S = 60.0
 """Longer than the whole stop ladder."""
@@ -49,7 +49,8 @@ def _stop(paths: SessionPaths, mode: str, no_wait: bool) -> int:
     print(f"stopping {paths.id}", file=sys.stderr)
     snapshot = follow_until_end(paths.root, _STOP_TIMEOUT_S)
     until = time.monotonic() + 5.0
-    while (liveness(paths) == "live" or _has_supervisor(paths)) and time.monotonic() < until:
+    # It lets go of its lock a moment before it ends.
+    while _is_there(paths) and time.monotonic() < until:
         time.sleep(0.05)  # the supervisor has written its last record and is on its way out
     if snapshot.live:
         raise UsageError(
@@ -61,18 +62,8 @@ def _stop(paths: SessionPaths, mode: str, no_wait: bool) -> int:
     return 0
 
 
-def _has_supervisor(paths: SessionPaths) -> bool:
-    """Whether its supervisor is still there: it lets go of its lock a moment before it ends."""
-    headers = (
-        record
-        for node in paths.nodes()
-        for record in Tail(node.events).poll()
-        if record["kind"] == "header"
-    )
-    for pid, ticks in ((header.get("pid"), header.get("pid_start_ticks")) for header in headers):
-        if isinstance(pid, int) and isinstance(ticks, int) and processes.is_running(pid, ticks):
-            return True
-    return False
+def _is_there(paths: SessionPaths) -> bool:
+    return liveness(paths) == "live" or living(paths)["supervisor"] is not None
 
 
 def _the_running() -> SessionPaths:

@@ -190,9 +190,8 @@ def make_plan(args: argparse.Namespace, command: Sequence[str], cwd: Path) -> tu
     settings = Settings(
         args.steps, args.seconds, args.warmup, args.repeats, args.spread, min(3, args.repeats)
     )
-    plan = Plan(
-        *(entry.name, device, str(cwd), tuple(command), tuple(several), fixed, cells, settings)
-    )
+    words = tuple(command)
+    plan = Plan(entry.name, device, str(cwd), words, tuple(several), fixed, cells, settings)
     return plan, machine
 
 

@@ -51,10 +51,12 @@ def beside(window: Window, facts: Facts, chosen: Candidate, limits: Thresholds) 
         What to say instead of it, where a rank is idle for half of the time, and twice as long as
         the cause takes, beside its waits for data and for other ranks.
     """
+    if window.cuda:
+        return None
     idle = {means.rank: _idle(means, window, facts) for means in window.ranks}
     rank = max(idle, key=idle.__getitem__)
     share = idle[rank]
-    if window.cuda or share < max(limits.util_idle_percent / 100, 2 * chosen.share):
+    if share < max(limits.util_idle_percent / 100, 2 * chosen.share):
         return None
     if not _has_cores(facts, rank, limits):
         return None

@@ -19,7 +19,7 @@ from torchtop.diagnose.sampled import with_skipped
 from torchtop.diagnose.thresholds import DEFAULT
 from torchtop.diagnose.window import Window, summarise
 from torchtop.experiment.costs import Costs, costs_of
-from torchtop.session.launches import last_launch, launch_of, started
+from torchtop.session.launches import newest
 
 Records = Iterable[tuple[str, dict[str, Any]]]
 
@@ -168,43 +168,24 @@ def read_steps(records: Records, warm_up: int) -> Recorded:
         NotMeasuredError: there are no two steps after the warm-up that all ranks recorded.
     """
     files: dict[str, RankFile] = {}
-    newest: dict[int, tuple[tuple[int, int, float], str]] = {}
     for source, record in records:
         path = PurePosixPath(source)
         if path.parts[0] != "ranks" or path.name.endswith(".process.jsonl"):
             continue
         if record.get("kind") == "header":
-            _enter(source, record, files, newest)
+            files[source] = RankFile(record)
         elif source in files:
             files[source].take(record)
-    ranks = {rank: files[source] for rank, (_, source) in sorted(newest.items())}
-    last = last_launch(file.header for file in ranks.values())
-    ranks = {rank: file for rank, file in ranks.items() if launch_of(file.header) == last}
+    ranks = newest(files.values(), lambda file: file.header)
     if not ranks:
         raise NotMeasuredError("no rank has trained a step that the probe saw")
     steps = [step for step in _aligned(ranks) if step.step >= warm_up]
     if len(steps) < 2 or steps[-1].step - steps[0].step < 2:
-        furthest = max((row.step for file in ranks.values() for row in file.rows), default=0)
+        last = max((row.step for file in ranks.values() for row in file.rows), default=0)
         raise NotMeasuredError(
-            f"it ended at step {furthest + 1}, of which {warm_up} are warm-up: raise --steps"
+            f"it ended at step {last + 1}, of which {warm_up} are warm-up: raise --steps"
         )
     return Recorded(ranks, steps)
-
-
-def _enter(
-    source: str,
-    header: dict[str, Any],
-    files: dict[str, RankFile],
-    newest: dict[int, tuple[tuple[int, int, float], str]],
-) -> None:
-    rank = integer(header.get("rank"))
-    if rank is None:
-        return
-    files[source] = RankFile(header)
-    known = {name: number(header.get(name)) for name in ("attempt", "wall_s")}
-    when = started({**header, **known})
-    if rank not in newest or when >= newest[rank][0]:
-        newest[rank] = when, source
 
 
 def _aligned(ranks: dict[int, RankFile]) -> list[FrontierStep]:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torchtop.session.launches import last_launch, launch_of, started
+from torchtop.session.launches import newest
 from torchtop.session.load import Loaded
 from torchtop.session.paths import SessionPaths, safe_name
 from torchtop.session.records import Record
@@ -118,25 +118,16 @@ class Source:
 
     def ranks(self) -> list[RankFile]:
         """The probes' files of the last launch, each rank's in its last attempt, by rank."""
-        found: dict[int, tuple[tuple[int, int, float], RankFile]] = {}
         try:
             files = sorted(self.paths.ranks.glob("*.jsonl"))
         except OSError:
             files = []
-        for path in files:
-            header = header_of(path)
-            rank = header.get("rank")
-            if path.name.endswith(".process.jsonl") or not isinstance(rank, int):
-                continue
-            known = {name: number(header.get(name)) for name in ("attempt", "wall_s")}
-            when = started({**header, **known})
-            if rank not in found or when >= found[rank][0]:
-                host = safe_name(str(header.get("host", "")))  # as its node's folder is called
-                file = RankFile(rank, host, path, header)
-                found[rank] = (when, file)
-        files_of = [file for _, (_, file) in sorted(found.items())]
-        last = last_launch(file.header for file in files_of)
-        return [file for file in files_of if launch_of(file.header) == last]
+        probes = (path for path in files if not path.name.endswith(".process.jsonl"))
+        told = [(path, header_of(path)) for path in probes]
+        return [
+            RankFile(rank, safe_name(str(header.get("host", ""))), path, header)  # a node's folder
+            for rank, (path, header) in newest(told, lambda each: each[1]).items()
+        ]
 
     def samplers(self) -> Iterator[tuple[str, Path, list[Mapping[str, Any]]]]:
         """Each node's host, the file of its sampler, and the facts of its GPUs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from textual.app import ComposeResult
@@ -12,7 +13,7 @@ from textual.message import Message
 from textual.screen import Screen
 
 from torchtop.app.base import TerminalApp, show
-from torchtop.app.keys import DISPLAY, PROGRAM
+from torchtop.app.keys import DISPLAY, PROGRAM, key_of
 from torchtop.app.panes.pane import Rows
 from torchtop.app.sweep import rows
 from torchtop.app.sweep.rows import Seen
@@ -27,6 +28,7 @@ from torchtop.session.sweeps import SweepPaths, read_sweep
 _LOOK_EVERY_S = 1.0
 
 _SWEEP = Binding.Group("sweep")
+_key = partial(key_of, "sweep")
 
 
 class Measuring(Protocol):
@@ -146,12 +148,6 @@ class SweepScreen(Screen[None]):
         self._compositor = ThriftyCompositor(front)
 
 
-def _bind(key: str, action: str, tooltip: str, group: Binding.Group) -> Binding:
-    """A binding; its id, by which it can be remapped, is made from its first key."""
-    name = f"torchtop.sweep.{key.partition(',')[0]}"
-    return Binding(key, action, tooltip, tooltip=tooltip, id=name, group=group)
-
-
 class SweepApp(TerminalApp):
     """Shows a sweep until the user leaves.
 
@@ -163,18 +159,20 @@ class SweepApp(TerminalApp):
     CSS = "* { scrollbar-size: 0 0; } Screen { layout: vertical; overflow: hidden; }"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        _bind("q,ctrl+c", "leave", "leave; asks first while something is measured", _SWEEP),
-        _bind("l", "detach", "leave; measuring goes on", _SWEEP),
-        _bind("x", "stop", "stop measuring; what was measured is kept", _SWEEP),
-        _bind("escape", "stay", "stay, where the screen has asked", _SWEEP),
-        _bind("down,j", "move(1)", "down", DISPLAY),
-        _bind("up,k", "move(-1)", "up", DISPLAY),
-        _bind("pagedown,space", "move(10)", "page down", DISPLAY),
-        _bind("pageup", "move(-10)", "page up", DISPLAY),
-        _bind("home", "move(-100000)", "to the start", DISPLAY),
-        _bind("end", "move(100000)", "to the end", DISPLAY),
-        _bind("question_mark", "help", "these keys", PROGRAM),
-        _bind("ctrl+l", "redraw", "paint everything again", PROGRAM),
+        key_of(
+            "sweep", "q,ctrl+c", "leave", "leave; asks first while something is measured", _SWEEP
+        ),
+        _key("l", "detach", "leave; measuring goes on", _SWEEP),
+        _key("x", "stop", "stop measuring; what was measured is kept", _SWEEP),
+        _key("escape", "stay", "stay, where the screen has asked", _SWEEP),
+        _key("down,j", "move(1)", "down", DISPLAY),
+        _key("up,k", "move(-1)", "up", DISPLAY),
+        _key("pagedown,space", "move(10)", "page down", DISPLAY),
+        _key("pageup", "move(-10)", "page up", DISPLAY),
+        _key("home", "move(-100000)", "to the start", DISPLAY),
+        _key("end", "move(100000)", "to the end", DISPLAY),
+        _key("question_mark", "help", "these keys", PROGRAM),
+        _key("ctrl+l", "redraw", "paint everything again", PROGRAM),
     ]
 
     def __init__(self, paths: SweepPaths, measuring: Measuring, **options: Any) -> None:
